@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The frozen policy: classes, queues and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .job import Terms
+from .values import Kind, Seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """A named priority class with its times and limits; ``None`` = unlimited."""
+
+    name: str
+    kinds: tuple[Kind, ...]
+    priority: int = 0
+    time_default: Seconds = 3600.0
+    time_max: Seconds = 7 * 86400.0
+    idle: Seconds = 600.0
+    """Reclaimable after this, all kernels idle."""
+    idle_busy: Seconds = 1800.0
+    """Reclaimable after this since the last GPU sample, a kernel busy."""
+    waiting: int | None = None
+    """Waiting Jobs a user may have."""
+    running: int | None = None
+    terms: Terms = field(default_factory=Terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Where Jobs wait."""
+
+    name: str
+    weight: float = 1.0
+    running_gpus: int | None = None
+    """Limit of leased GPUs of all its Jobs together; ``None`` = none."""
+
+
+class PlacementRule(StrEnum):
+    """How devices are chosen among those that fit."""
+
+    BEST_FIT = "best-fit"
+    FRAGMENTATION = "fragmentation"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What admins decide; frozen, replaced as a whole by one journaled event."""
+
+    classes: Mapping[str, Class]
+    queues: Mapping[str, Queue]
+    default_queue: str = "default"
+    revision: int = 0
+    placement: PlacementRule = PlacementRule.FRAGMENTATION
+    half_life: Seconds = 7 * 86400.0
+    max_age: Seconds = 3 * 86400.0
+    affinity_wait: Seconds = 600.0
+    nodes_considered: int = 64
+    """Nodes looked at for victims of one Job."""
+    jobs_considered: int = 2000
+    """Waiting Jobs looked at in one cycle."""

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The engine seam: who starts, stops and watches processes on machines.
+
+An engine acts on what the broker has committed. Every verb is idempotent and keyed
+by ``(job, attempt)``; ``poll()`` returns everything of ours that exists, so that a
+restarted broker needs nothing but its store and one poll. "Preempted" is the
+broker's own record; an engine reports only what it saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from ..core.model import Kept, Key, Mode, Node, Placement, Process, Seconds
+
+
+class EngineError(Exception):
+    """The engine could not do it now; the duty is tried again."""
+
+
+class StartRefused(EngineError):
+    """Nothing was started and nothing will be; ``node`` is the one that refused, if one did."""
+
+    def __init__(self, text: str, node: str = "") -> None:
+        super().__init__(text)
+        self.text = text
+        self.node = node
+
+
+class RestoreRefused(EngineError):
+    """What was parked could not be restored here; it is still kept."""
+
+
+class Phase(StrEnum):
+    """How far an attempt is. A report never goes backwards in this order."""
+
+    PENDING = "pending"
+    """Accepted; not every part runs yet."""
+    RUNNING = "running"
+    EXITED = "exited"
+    """Every process of every part is proven gone (hosted), or the GPUs are proven
+    free and no process of the lease is on them (held)."""
+
+
+class Stop(StrEnum):
+    """How an attempt is asked to leave; each is stronger than the one before."""
+
+    PARK = "park"
+    """Held: checkpoint the GPU state of the lease's processes to host memory."""
+    TERM = "term"
+    """SIGTERM to all parts (held: nothing, the server's extension does it)."""
+    KILL = "kill"
+    """SIGKILL to the whole tree of every part (held: to its processes on the GPUs)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """What an engine can do."""
+
+    picks_devices: bool = True
+    """The broker's device ids bind; else Started fills in the truth."""
+    held: bool = True
+    """Jupyter servers on its hosts can hold leases."""
+    accounts: bool = False
+    """Jobs run as their user's account (``run_as: user``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """All an engine needs to start one attempt.
+
+    A held lease has no ``argv``: ``start`` grants the devices, restores ``kept``
+    and launches nothing.
+    """
+
+    mode: Mode
+    placement: Placement
+    argv: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    user: str = ""
+    """Account to run as; empty = the broker's own."""
+    torchrun: bool = False
+    """``argv`` follows ``python -m torch.distributed.run <rendezvous options>``."""
+    python: str = ""
+    """Interpreter of the submitting kernel; torchrun agents run with it."""
+    folder: str = ""
+    """Folder of the attempt (logs, run.json, exit.json); the engine makes it."""
+    time_limit: Seconds = 0.0
+    server: str = ""
+    """Held: the session key, as in GPUBROKER_SESSION."""
+    kept: tuple[Kept, ...] = ()
+    """Held: what to restore before ``start`` returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What an engine knows of one attempt."""
+
+    key: Key
+    phase: Phase
+    mode: Mode
+    codes: tuple[int | None, ...] = ()
+    """Exit code per part (node rank); negative = signal; None = lives, or was lost."""
+    code: int | None = None
+    """Exit code of the whole: 0, or that of the first part that failed."""
+    failed_rank: int | None = None
+    """Global rank where known, else node rank, of the first failure."""
+    text: str = ""
+    """Why it failed, for people: last lines of the failing rank."""
+    processes: tuple[Process, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    """Held: what is parked at this moment."""
+    marked_complete: bool = False
+    checkpoint: int | None = None
+    """Last step the program said it saved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """One look at everything an engine knows.
+
+    ``began`` is when the look began: a key's absence means something only if the
+    look began after its ``start`` had returned plus ``settle``.
+    """
+
+    began: Seconds
+    reports: Mapping[Key, Report]
+    settle: Seconds = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogChunk:
+    """Part of one rank's log."""
+
+    data: bytes
+    next_offset: int
+    """Where to go on reading."""
+    size: int
+    """Bytes there are at present."""
+
+
+class Engine(Protocol):
+    """Runs launches on real machines. Every verb may be repeated with the same key."""
+
+    name: str
+    caps: Caps
+
+    async def nodes(self) -> Sequence[Node]:
+        """The machines and their devices as they are now; EngineError if unknown."""
+        ...
+
+    async def start(self, key: Key, launch: Launch) -> None:
+        """Start all parts or none. StartRefused: nothing runs and nothing will."""
+        ...
+
+    async def signal(self, key: Key, signum: int) -> None:
+        """Send a signal to every part's processes; unknown keys are ignored."""
+        ...
+
+    async def stop(self, key: Key, how: Stop) -> None:
+        """Ask every part to leave, or make it; unknown keys are ignored."""
+        ...
+
+    async def poll(self) -> Poll:
+        """Everything of ours that exists or ended not long ago: the only recovery path."""
+        ...
+
+    async def logs(self, key: Key, rank: int, offset: int, limit: int) -> LogChunk:
+        """Bytes of a rank's log from ``offset``; FileNotFoundError if there is none."""
+        ...
+
+    async def ranks(self, key: Key) -> Sequence[int]:
+        """Ranks that have a log."""
+        ...
+
+    async def drop(self, kept: Kept) -> None:
+        """Forget what was parked."""
+        ...
+
+    async def forget(self, key: Key) -> None:
+        """The broker has recorded the end of this key; it need not be reported any more."""
+        ...
