@@ -70,7 +70,7 @@ class Job:
     eligible: Seconds = 0.0
     """Age counts from here."""
     until: Seconds | None = None
-    """Deadline of HELD, QUEUED, STARTING, PARKED; see ``deadline``."""
+    """Deadline of HELD, QUEUED, STARTING, PARKED and of the current stage; see ``deadline``."""
     lease: Lease | None = None
     notice: Notice | None = None
     stages: tuple[Stage, ...] = ()
@@ -130,8 +130,6 @@ class Job:
                 assert self.lease is not None
                 assert self.notice is not None
                 return min(self.notice.deadline, self.lease.expires)
-            case State.STOPPING:
-                return self.stages[0].until
             case _:
                 return self.until
 

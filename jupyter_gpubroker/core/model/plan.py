@@ -48,6 +48,8 @@ class Snapshot:
     memory_mib: Mapping[JobId, int] = field(default_factory=dict)
     """GPU memory in use by a session, where known."""
     quarantined: tuple[Quarantined, ...] = ()
+    barred: Mapping[JobId, str] = field(default_factory=dict)
+    """Waiting Jobs that must not be placed now, each with the sentence why."""
 
 
 class Blocked(StrEnum):

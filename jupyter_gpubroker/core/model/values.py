@@ -308,10 +308,10 @@ class StageName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One step of STOPPING and when it is over."""
+    """One step of STOPPING and how long it may take."""
 
     name: StageName
-    until: Seconds
+    seconds: Seconds
 
 
 @dataclass(frozen=True, slots=True)
