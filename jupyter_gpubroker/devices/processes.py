@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What /proc says about a process: that it is the same one, lives, and whose it is."""
+"""Processes near GPUs: that one lives and is the same, whose it is, what it may see."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..core.model import Process
+from ..core.model import Placement, Process, nodes_of
+from . import DeviceError
 
 _STATE, _THREADS, _START = 0, 17, 19
 """Positions behind the command in /proc/PID/stat (fields 3, 20 and 22)."""
@@ -57,6 +58,18 @@ def environ_of(pid: int) -> Mapping[str, str]:
 def owner_of(environ: Mapping[str, str]) -> str:
     """The Job or the session key that an environment names; empty if it is not ours."""
     return environ.get("GPUBROKER_JOB") or environ.get("GPUBROKER_SESSION") or ""
+
+
+def visible_devices(placement: Placement) -> Mapping[str, str]:
+    """The environment that shows a process exactly these devices (none: an empty set).
+
+    DeviceError for Shares of several nodes: a process lives on one."""
+    if len(nodes_of(placement)) > 1:
+        raise DeviceError(f"one process cannot use devices of {', '.join(nodes_of(placement))}")
+    return {
+        "CUDA_VISIBLE_DEVICES": ",".join(share.device for share in placement),
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
 
 
 def _stat(pid: int) -> list[str]:

@@ -12,6 +12,6 @@ Imports nothing but the standard library, so that a kernel stays as light as bef
 
 from .devices import SimulatedDevices
 from .holding import Holding, HoldLost, HoldRefused, hold
-from .world import Spec
+from .spec import Spec
 
 __all__ = ["HoldLost", "HoldRefused", "Holding", "SimulatedDevices", "Spec", "hold"]

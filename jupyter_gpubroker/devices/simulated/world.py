@@ -3,15 +3,15 @@
 
 ::
 
-    world.json             nodes and devices; never changes
-    lock                   flock: held for every look and every change
-    grants/<digest>.json   who may open which devices (as a device cgroup filter would say)
+    world.json             its id and its shape; never changes
+    lock                   flocked for every look and every change
+    grants/<digest>.json   who may use which devices (what a device cgroup filter would say)
     devices/<uuid>/<name>  one allocation of one process on that device
-    parked/<uuid>/<name>   the same file while that allocation is in host memory
+    parked/<uuid>/<name>   the same file while that memory is in host RAM
 
 An allocation's file never changes: where it lies is its state, so parking is a rename.
-It is true only while its process lives *and* its file is flocked. The lock dies with the
-process and survives a rename; the process id tells apart a forked child that inherited it.
+It is true only while its process lives *and* the file is flocked: the lock dies with the
+process and survives a rename, the process id tells apart a forked child that inherited it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,41 +29,199 @@ from typing import Any, Self
 
 from ...core.model import GPU_MILLI, Device, Node, Process, Share
 from .. import DeviceError, processes
+from .spec import Spec
 
-_SPEC = re.compile(r"(\d+)x(\d+)(?::(\d+)(MiB|GiB))?(?::([a-z0-9][a-z0-9._-]*))?")
-_MIB_PER_GIB = 1024
-_CPU_MILLI_PER_DEVICE = 8000
-_HOST_MEMORY_PER_GPU_MEMORY = 2
+ON_DEVICE, PARKED = "devices", "parked"
 _ANYBODY = 0o1777
-"""Holders may be other accounts than the broker; sticky, so that each removes only its own."""
+"""Holders may be other accounts than the broker; sticky: each removes only its own files."""
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
-    """The shape of a world: ``2x4`` or ``2x4:24GiB:sim`` (nodes, GPUs on each, memory, flavor)."""
+class Entry:
+    """One allocation of one living process on one device."""
 
-    nodes: int
-    devices: int
-    memory_mib: int = 24 * _MIB_PER_GIB
-    flavor: str = "sim"
+    name: str
+    device: str
+    parked: bool
+    process: Process
+    memory_mib: int
+    owner: str
+    kernel: str
+
+
+class World:
+    """A simulated world that exists. Looks and changes need ``with world.locked():``."""
+
+    def __init__(self, root: Path) -> None:
+        """DeviceError if ``root`` holds no simulated world."""
+        self.root = root.absolute()
+        try:
+            facts = json.loads((self.root / "world.json").read_text())
+            self.spec = Spec.parse(facts["spec"])
+            world_id = uuid.UUID(facts["id"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DeviceError(f"{root} holds no simulated world: {error}") from error
+        self.nodes: tuple[Node, ...] = self.spec.build(world_id, processes.boot_id())
+        self.devices: Mapping[str, Device] = {
+            device.uuid: device for node in self.nodes for device in node.devices
+        }
+        self.node_of: Mapping[str, str] = {
+            device.uuid: node.name for node in self.nodes for device in node.devices
+        }
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """DeviceError if ``text`` is no shape of at most 64 nodes with 16 GPUs each."""
-        match = _SPEC.fullmatch(text.strip())
-        if not match:
+    def create(cls, root: Path, spec: Spec) -> Self:
+        """Make a world of that shape, or open the one that is there; DeviceError if it
+        has another shape."""
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "lock").touch(mode=0o644)
+        with _flocked(root / "lock"):
+            if not (root / "world.json").exists():
+                facts = {"id": str(uuid.uuid4()), "spec": str(spec)}
+                _make(root, spec.build(uuid.UUID(facts["id"]), ""))
+                _write(root / "world.json", facts)
+        world = cls(root)
+        if world.spec != spec:
             raise DeviceError(
-                f"simulated devices: {text!r} is not a shape"
-                " (NODESxGPUS, for example 2x4 or 2x4:24GiB:sim-a100)"
+                f"{root} holds a simulated world {world.spec}, asked for {spec}"
+                " (remove that folder when nothing uses it, or ask for the same shape)"
             )
-        nodes, devices, size, unit, flavor = match.groups()
-        shape = cls(int(nodes), int(devices), flavor=flavor or cls.flavor_default())
-        if size:
-            memory = int(size) * (_MIB_PER_GIB if unit == "GiB" else 1)
-            shape = cls(shape.nodes, shape.devices, memory, shape.flavor)
-        if not (1 <= shape.nodes <= 64 and 1 <= shape.devices <= 16 and shape.memory_mib):
-            raise DeviceError(
-                f"simulated devices: {text!r} must have 1 to 64 nodes with 1 to 16 GPUs"
-                " and some memory"
-            )
-        return shape
+        return world
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else looks or changes anything meanwhile."""
+        with _flocked(self.root / "lock"):
+            yield
+
+    def entries(self) -> list[Entry]:
+        """Every allocation of a living process; the files of dead ones are removed."""
+        return [
+            entry
+            for state in (ON_DEVICE, PARKED)
+            for device in self.devices
+            for entry in self._entries(state, device)
+        ]
+
+    def add(self, entry: Entry) -> int:
+        """Write an allocation; returns the descriptor whose closing ends it."""
+        path = self.path(entry)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        facts = [*entry.process, entry.memory_mib, entry.owner, entry.kernel]
+        os.write(fd, json.dumps(facts).encode())
+        return fd
+
+    def move(self, entries: Sequence[Entry], targets: Sequence[tuple[str, bool]]) -> None:
+        """Give each entry a new (device, parked): all of them, or DeviceError and none."""
+        done: list[tuple[Path, Path]] = []
+        try:
+            for entry, (device, parked) in zip(entries, targets, strict=True):
+                old, new = self.path(entry), self._path(device, parked, entry.name)
+                old.rename(new)
+                done.append((old, new))
+        except OSError as error:
+            for old, new in reversed(done):
+                new.rename(old)
+            raise DeviceError(f"simulated memory cannot be moved: {error}") from error
+
+    def remove(self, entry: Entry) -> None:
+        """The memory of this entry is free from now on."""
+        self.path(entry).unlink(missing_ok=True)
+
+    def grant(self, owner: str, shares: Sequence[Share]) -> None:
+        """Set what ``owner`` may use; DeviceError for a device that is not in this world."""
+        for share in shares:
+            if share.device not in self.devices:
+                raise DeviceError(f"there is no device {share.device} in {self.root}")
+        rows = [[share.node, share.device, share.milli, share.memory_mib] for share in shares]
+        _write(self._grant_path(owner), {"owner": owner, "shares": rows})
+
+    def revoke(self, owner: str) -> None:
+        """``owner`` may use nothing any more."""
+        self._grant_path(owner).unlink(missing_ok=True)
+
+    def granted(self, owner: str) -> Mapping[str, Share]:
+        """What ``owner`` may use, by device."""
+        try:
+            rows = json.loads(self._grant_path(owner).read_text())["shares"]
+        except FileNotFoundError:
+            return {}
+        return {row[1]: Share(*row) for row in rows}
+
+    def limit_mib(self, share: Share) -> int:
+        """How much memory a Share gives: its own figure, else its part of the device."""
+        whole = self.devices[share.device].memory_mib
+        if share.milli == GPU_MILLI:
+            return whole
+        return share.memory_mib or whole * share.milli // GPU_MILLI
+
+    def path(self, entry: Entry) -> Path:
+        """Where the file of this entry lies."""
+        return self._path(entry.device, entry.parked, entry.name)
+
+    def _path(self, device: str, parked: bool, name: str) -> Path:
+        return self.root / (PARKED if parked else ON_DEVICE) / device / name
+
+    def _grant_path(self, owner: str) -> Path:
+        return self.root / "grants" / f"{hashlib.sha256(owner.encode()).hexdigest()[:32]}.json"
+
+    def _entries(self, state: str, device: str) -> Iterator[Entry]:
+        for path in sorted((self.root / state / device).iterdir()):
+            facts = _facts(path)
+            if facts is None:
+                with suppress(OSError):
+                    path.unlink()
+                continue
+            pid, start, memory_mib, owner, kernel = facts
+            process = Process(pid, start)
+            yield Entry(path.name, device, state == PARKED, process, memory_mib, owner, kernel)
+
+
+def _facts(path: Path) -> Any:
+    """What a living allocation says; ``None`` if its process is gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with open(fd, encoding="utf-8", closefd=False) as file:
+            facts = json.load(file)
+        return facts if processes.alive(Process(facts[0], facts[1])) else None
+    else:
+        return None
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def _flocked(path: Path) -> Iterator[None]:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        # Closing is not enough: a child forked meanwhile shares the lock.
+        fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def _make(root: Path, nodes: Sequence[Node]) -> None:
+    (root / "grants").mkdir(exist_ok=True)
+    for state in (ON_DEVICE, PARKED):
+        (root / state).mkdir(exist_ok=True)
+        for node in nodes:
+            for device in node.devices:
+                folder = root / state / device.uuid
+                folder.mkdir(exist_ok=True)
+                folder.chmod(_ANYBODY)
+
+
+def _write(path: Path, facts: Mapping[str, Any]) -> None:
+    """Whole or not at all, also when the writer is killed."""
+    draft = path.with_suffix(".new")
+    draft.write_text(json.dumps(facts))
+    draft.chmod(0o644)
+    draft.replace(path)
