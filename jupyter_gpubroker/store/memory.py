@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A store that lives as long as its process: the in-memory twin of ``sql``."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..core.model import TERMINAL, Job, JobId, Quarantined
+from . import (
+    Entry,
+    LaunchRow,
+    Loaded,
+    PolicyRow,
+    StaleEpoch,
+    StoreError,
+    Usage,
+    Writes,
+)
+from .codec import CodecError, plain
+from .rules import TERMINAL_LOADED, follow
+
+
+@dataclass(slots=True)
+class Data:
+    """What the stores that share it have stored: the disk."""
+
+    broker_id: str = field(default_factory=lambda: secrets.token_hex(8))
+    epoch: int = 0
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    entries: list[Entry] = field(default_factory=list)
+    usage: dict[tuple[str, str], Usage] = field(default_factory=dict)
+    launches: dict[JobId, LaunchRow] = field(default_factory=dict)
+    quarantined: tuple[Quarantined, ...] = ()
+    policies: dict[int, PolicyRow] = field(default_factory=dict)
+    submits: dict[tuple[str, str], JobId] = field(default_factory=dict)
+    servers: dict[str, int] = field(default_factory=dict)
+    drained: dict[str, str] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """The ``Store`` Protocol without a disk. Give another store's ``data`` to share it, as
+    two processes share a database."""
+
+    def __init__(self, data: Data | None = None) -> None:
+        self.data = data or Data()
+        self._epoch: int | None = None
+
+    def open(self) -> Loaded:
+        """See ``Store.open``."""
+        data = self.data
+        data.epoch += 1
+        self._epoch = data.epoch
+        jobs = {job.id: job for job in data.jobs.values() if self._wanted(job)}
+        return Loaded(
+            jobs=tuple(sorted(jobs.values(), key=lambda job: (job.submitted, job.id))),
+            seq=len(data.entries),
+            usage=tuple(data.usage[key] for key in sorted(data.usage)),
+            quarantined=data.quarantined,
+            policy=data.policies[max(data.policies)] if data.policies else None,
+            submits={key: job for key, job in data.submits.items() if job in jobs},
+            servers=dict(data.servers),
+            drained=dict(data.drained),
+            broker_id=data.broker_id,
+        )
+
+    def commit(self, writes: Writes) -> None:
+        """See ``Store.commit``."""
+        data = self._opened()
+        if self._epoch != data.epoch:
+            raise StaleEpoch("another broker has opened this store since")
+        entries = self._checked(writes)
+        # Nothing below can fail: that is what makes the commit all or nothing.
+        data.jobs.update((job.id, job) for job in writes.jobs)
+        data.entries.extend(entries)
+        data.usage.update(((row.queue, row.user), row) for row in writes.usage)
+        data.launches.update(writes.launches)
+        for job in writes.drop_launches:
+            data.launches.pop(job, None)
+        if writes.quarantined is not None:
+            data.quarantined = tuple(writes.quarantined)
+        if writes.policy:
+            data.policies[writes.policy.revision] = writes.policy
+        data.submits.update(writes.submits)
+        data.servers.update(writes.servers)
+        data.drained.update(writes.nodes)
+        for node in [node for node, note in writes.nodes.items() if not note]:
+            del data.drained[node]
+
+    def launch(self, job: JobId) -> LaunchRow | None:
+        """See ``Store.launch``."""
+        return self._opened().launches.get(job)
+
+    def entries(self, after: int, limit: int = 500) -> Sequence[Entry]:
+        """See ``Store.entries``."""
+        first = max(after, 0)
+        return tuple(self._opened().entries[first : first + max(limit, 0)])
+
+    def job(self, job: JobId) -> Job | None:
+        """See ``Store.job``."""
+        return self._opened().jobs.get(job)
+
+    def close(self) -> None:
+        """See ``Store.close``."""
+        self._epoch = None
+
+    def _opened(self) -> Data:
+        if self._epoch is None:
+            raise StoreError("the store is not open")
+        return self.data
+
+    def _wanted(self, job: Job) -> bool:
+        entries = self.data.entries
+        oldest = entries[-1].time - TERMINAL_LOADED if entries else 0.0
+        return job.state not in TERMINAL or job.since >= oldest
+
+    def _checked(self, writes: Writes) -> list[Entry]:
+        """The entries as they would be read back; StoreError for what SQL would refuse."""
+        data = self.data
+        follow(len(data.entries), writes.entries)
+        if writes.launches or writes.submits:
+            new = {job.id for job in writes.jobs}
+            for job in (*writes.launches, *writes.submits.values()):
+                if job not in new and job not in data.jobs:
+                    raise StoreError(f"{job}: there is no such job to launch or submit")
+        if writes.policy and writes.policy.revision in data.policies:
+            raise StoreError(f"policy revision {writes.policy.revision} exists already")
+        try:
+            return [replace(entry, facts=plain(entry.facts)) for entry in writes.entries]
+        except CodecError as error:
+            raise StoreError(f"a journal entry cannot be written: facts: {error}") from error

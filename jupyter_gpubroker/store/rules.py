@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What every store enforces alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..core.model import Seconds
+from . import Entry, StoreError
+
+TERMINAL_LOADED: Seconds = 30 * 86400.0
+"""Jobs that ended longer than this before the last Entry are not loaded. Counted from the
+journal and not from a clock: the same store loads the same, whatever the clock says."""
+
+
+def follow(seq: int, entries: Sequence[Entry]) -> int:
+    """The seq after these entries have followed ``seq``; StoreError at a hole."""
+    for entry in entries:
+        seq += 1
+        if entry.seq != seq:
+            raise StoreError(f"the journal goes on with entry {seq}, got entry {entry.seq}")
+    return seq
