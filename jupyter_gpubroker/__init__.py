@@ -11,6 +11,7 @@ def _jupyter_labextension_paths() -> list[dict[str, str]]:
 
 
 def _jupyter_server_extension_points() -> list[dict[str, object]]:
-    from .extension import GPUBrokerExtension
+    # Imported here so that `import jupyter_gpubroker` stays light (Hub, kernels, spawner).
+    from .extension import GPUBrokerExtension  # noqa: PLC0415
 
     return [{"module": "jupyter_gpubroker.extension", "app": GPUBrokerExtension}]

@@ -19,7 +19,7 @@ from .model import (
     StageName,
     State,
 )
-from .moves import CHECKPOINTED, Move, Result, end, parked, queue, refused_again
+from .moves import CHECKPOINTED, Move, Result, end, parked, queue, refused_again, refused_end
 
 _ENDS_FOR_GOOD = (Reason.CANCEL, Reason.RELEASE, Reason.HOLDER)
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The broker's memory: what is committed, and what it has seen since it started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..core.model import (
+    LEASED,
+    TERMINAL,
+    Idle,
+    Job,
+    JobId,
+    Key,
+    Kind,
+    Node,
+    Plan,
+    Policy,
+    Quarantined,
+    Seconds,
+    State,
+)
+from ..store import Loaded, PolicyRow, Usage
+from .inputs import Activity
+
+
+@dataclass(slots=True)
+class World:
+    """Read by the service, changed only by ``Broker.turn``."""
+
+    broker_id: str
+    policy: Policy
+    policy_row: PolicyRow | None
+    seq: int
+    jobs: dict[JobId, Job]
+    usage: dict[tuple[str, str], Usage]
+    quarantined: list[Quarantined]
+    submits: dict[tuple[str, str], JobId]
+    servers: dict[str, int]
+    drained: dict[str, str]
+    nodes: dict[str, Node] = field(default_factory=dict)
+    engines_down: dict[str, str] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    """What is missing, by topic: the sentences of a degraded broker."""
+    activity: dict[str, Activity] = field(default_factory=dict)
+    """Session key -> last report."""
+    memory_mib: dict[JobId, int] = field(default_factory=dict)
+    """GPU memory in use by a session, as its engine saw it."""
+    running_seen: dict[Key, Seconds] = field(default_factory=dict)
+    plan: Plan = field(default_factory=Plan)
+    """The last Plan: why everybody waits."""
+    idle: Mapping[JobId, Idle] = field(default_factory=dict)
+    """Sessions judged idle in the last cycle."""
+    acked: dict[Key, Seconds] = field(default_factory=dict)
+    """When ``start`` of a key had returned."""
+
+    @classmethod
+    def of(cls, loaded: Loaded, policy: Policy) -> World:
+        """The world as it was committed."""
+        return cls(
+            broker_id=loaded.broker_id,
+            policy=policy,
+            policy_row=loaded.policy,
+            seq=loaded.seq,
+            jobs={job.id: job for job in loaded.jobs},
+            usage={(use.queue, use.user): use for use in loaded.usage},
+            quarantined=list(loaded.quarantined),
+            submits=dict(loaded.submits),
+            servers=dict(loaded.servers),
+            drained=dict(loaded.drained),
+        )
+
+    def living(self) -> list[Job]:
+        """Every Job that is not terminal, oldest first."""
+        return [job for job in self.jobs.values() if job.state not in TERMINAL]
+
+    def of_user(self, user: str) -> list[Job]:
+        """All Jobs of one user, newest first."""
+        mine = [job for job in self.jobs.values() if job.user == user]
+        return sorted(mine, key=lambda job: (job.submitted, job.id), reverse=True)
+
+    def session_of(self, server: str) -> Job | None:
+        """The newest living Session of a server, the one not on its way out first."""
+        living = [
+            job
+            for job in self.jobs.values()
+            if job.kind is Kind.SESSION and job.server == server and job.state not in TERMINAL
+        ]
+        return max(
+            living,
+            key=lambda job: (job.state is not State.STOPPING, job.submitted, job.id),
+            default=None,
+        )
+
+    def leased(self) -> Sequence[Job]:
+        """Jobs that hold GPUs."""
+        return [job for job in self.jobs.values() if job.state in LEASED]
