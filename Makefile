@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Everything below happens inside this checkout (.venv/ and .demo/); nothing is installed elsewhere.
+#
+#   make demo    the whole story on simulated GPUs; DEMO_EXIT=1 ends after it, DEMO_DEVICES=nvml
+#                offers the real GPUs without the story
+#   make test    everything this machine can test
+#   make lint ui docs bench clean setup
+
+PYTHON ?= python3
+export PYTHON
+export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.demo/npm/node_modules/.bin:$(PATH)
+
+LAB := $(shell find labextension/src labextension/schema labextension/style -type f) \
+	$(wildcard labextension/*.json labextension/yarn.lock)
+
+.PHONY: demo test lint ui docs clean setup FORCE
+
+demo: setup
+	.venv/bin/python hub_config/demo/run.py $(DEMO_ARGS)
+
+test: setup
+	.ci/test
+
+lint: .demo/stamp-package
+	.ci/test lint
+
+ui: .demo/stamp-lab
+	.ci/test ui
+
+docs: .demo/stamp-package
+	.venv/bin/python .ci/docs.py
+
+clean:
+	rm -rf .venv .demo .bench build dist demo-report.json jupyter_gpubroker/labextension
+	rm -rf labextension/lib labextension/node_modules labextension/tsconfig.tsbuildinfo
+
+setup: .demo/stamp-lab .demo/stamp-proxy .demo/stamp-torch
+
+.demo/stamp-venv:
+	.ci/setup venv
+
+.demo/stamp-node: .demo/stamp-venv
+	.ci/setup node
+
+.demo/stamp-package: .demo/stamp-node pyproject.toml labextension/package.json
+	.ci/setup package
+
+.demo/stamp-lab: .demo/stamp-package $(LAB)
+	.ci/setup lab
+
+.demo/stamp-proxy: .demo/stamp-node
+	.ci/setup proxy
+
+.demo/stamp-torch: .demo/stamp-venv requirements/demo.txt $(if $(DEMO_TORCH),FORCE)
+	.ci/setup torch
