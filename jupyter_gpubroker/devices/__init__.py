@@ -57,7 +57,10 @@ class Devices(Protocol):
         ...
 
     def usage(self) -> Sequence[Use]:
-        """Every living process on every device, and those that are parked."""
+        """Every living process on every device, and those that are parked.
+
+        DeviceError where a device that may be in use does not answer: that a process is not
+        listed proves something only in an answer."""
         ...
 
     def environment(self, placement: Placement) -> Mapping[str, str]:
@@ -70,7 +73,9 @@ class Devices(Protocol):
         ...
 
     def revoke(self, owner: str) -> None:
-        """No new use by this owner; what is open stays until it is parked or ends."""
+        """No new use by this owner; what is open stays until it is parked or ends.
+
+        Before ``park``, else a process may take memory after it."""
         ...
 
     def park(self, owner: str) -> tuple[Kept, ...]:
@@ -83,7 +88,9 @@ class Devices(Protocol):
     def restore(self, kept: Sequence[Kept], shares: Sequence[Share]) -> None:
         """Bring parked processes back, onto the devices of ``shares`` in order.
 
-        DeviceError if a process is gone or there is no memory; what was parked stays so."""
+        After ``grant``, for a process goes on the moment its memory is back. Done twice, the
+        second call does nothing. DeviceError if a process is gone or there is no memory; what
+        was parked stays so."""
         ...
 
     def drop(self, kept: Kept) -> None:

@@ -88,11 +88,10 @@ class SimulatedDevices:
             return self._kept(own)
 
     def restore(self, kept: Sequence[Kept], shares: Sequence[Share]) -> None:
-        """Move parked memory back; done twice, the second call does nothing.
+        """Move parked memory back, all or DeviceError and nothing.
 
         A process stays on its devices where ``shares`` has them all; else the distinct
-        devices of ``kept`` go onto those of ``shares`` in order. Grant before: a process
-        goes on the moment its memory is back."""
+        devices of ``kept`` go onto those of ``shares`` in order."""
         with self._world.locked():
             entries = self._world.entries()
             parked: list[Entry] = []

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Sequence
@@ -115,7 +116,9 @@ def hold(mib: int, *, device: str | None = None) -> Holding:
 
     While memory of this process is parked it waits, interruptibly, until that is back.
     HoldRefused, with nothing taken, where the process has no lease on a device or less
-    memory than ``mib`` is free on it. ValueError if ``mib`` is not positive."""
+    memory than ``mib`` is free on it. ValueError if ``mib`` is not positive, TypeError if it
+    is not a whole number."""
+    mib = operator.index(mib)
     if mib <= 0:
         raise ValueError(f"mib must be positive, got {mib}")
     while True:

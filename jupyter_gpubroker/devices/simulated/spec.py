@@ -11,7 +11,7 @@ from typing import Self
 from ...core.model import Device, Node
 from .. import DeviceError
 
-_SHAPE = re.compile(r"(\d+)x(\d+)(?::(\d+)(MiB|GiB))?(?::([a-z0-9][a-z0-9._-]*))?", re.ASCII)
+_SHAPE = re.compile(r"(\d+)x(\d+)(?::(\d+)(MiB|GiB))?(?::([a-z][a-z0-9._-]*))?", re.ASCII)
 _MIB_PER = {"MiB": 1, "GiB": 1024}
 _MEMORY_MIB = 24 * _MIB_PER["GiB"]
 _FLAVOR = "sim"

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Real GPUs, as NVIDIA's management library tells them."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pynvml
+
+from ..core.model import Device, Kept, Node, Placement, Process, Share
+from . import DeviceCaps, DeviceError, Use, processes
+
+_MIB = 2**20
+_NO_PARKING = "GPU memory cannot be parked on these devices"
+_NO_GPUS: Mapping[int, str] = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "there is no NVIDIA driver here (no libnvidia-ml.so.1)",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA driver is not loaded",
+}
+"""Failures that prove that no process uses a GPU; all others prove nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A device and the library's handle of it."""
+
+    device: Device
+    handle: Any
+
+
+class NvmlDevices:
+    """The GPUs of this host; where MIG is on, their slices.
+
+    A slice has the index of its GPU."""
+
+    caps = DeviceCaps(
+        parks=False,
+        moves=False,
+        memory="none",
+        fault=False,
+        sentence=(
+            "Shares are promises: CUDA_VISIBLE_DEVICES shows a program its GPUs and nothing"
+            " enforces its part of their memory; a session cannot be parked on the GPU."
+        ),
+    )
+
+    def __init__(self) -> None:
+        """Never fails: without a driver there are no devices and ``reason`` says why."""
+        self.reason = ""
+        """Why there are no GPUs, or what is wrong with one; empty while all answer."""
+        self._initialised = False
+        self._known: dict[str, tuple[Device, ...]] = {}
+        self.inventory()
+
+    def inventory(self) -> Sequence[Node]:
+        """This host as one node, looked at anew.
+
+        A device that stopped answering stays, unusable; so does one with a foreign process."""
+        try:
+            found, errors = self._look()
+        except pynvml.NVMLError as error:
+            found, errors = [], [error]
+        self.reason = "; ".join(_sentence(error) for error in errors)
+        if not (found or errors):
+            self.reason = "the NVIDIA driver finds no GPU"
+        devices = [_judged(item) for item in found]
+        answering = {device.uuid for device in devices}
+        lost = [
+            replace(device, usable=False, note=self.reason or "it is not there any more")
+            for device in (device for known in self._known.values() for device in known)
+            if device.uuid not in answering
+        ]
+        return [_host(sorted(devices + lost, key=lambda device: device.index))]
+
+    def usage(self) -> Sequence[Use]:
+        """Every compute process of every device.
+
+        DeviceError where a device is there but does not answer."""
+        try:
+            found, errors = self._look()
+            uses = [use for item in found for use in _uses(item)]
+        except pynvml.NVMLError as error:
+            if error.value in _NO_GPUS:
+                return []
+            raise DeviceError(_sentence(error)) from error
+        # A GPU that fell off the bus runs nothing; nothing is placed there until it is back.
+        for failed in errors:
+            if failed.value != pynvml.NVML_ERROR_GPU_IS_LOST:
+                raise DeviceError(_sentence(failed)) from failed
+        return uses
+
+    def environment(self, placement: Placement) -> Mapping[str, str]:
+        """The UUIDs; DeviceError for Shares of several nodes."""
+        return processes.visible_devices(placement)
+
+    def grant(self, owner: str, shares: Sequence[Share]) -> None:
+        """Nothing to do: nothing but the environment keeps a process on its devices."""
+
+    def revoke(self, owner: str) -> None:
+        """Nothing to do, as for ``grant``."""
+
+    def park(self, owner: str) -> tuple[Kept, ...]:
+        """DeviceError: a session leaves these devices by another rung."""
+        raise DeviceError(_NO_PARKING)
+
+    def restore(self, kept: Sequence[Kept], shares: Sequence[Share]) -> None:
+        """DeviceError if there is anything to restore: nothing is ever parked here."""
+        if kept:
+            raise DeviceError(_NO_PARKING)
+
+    def drop(self, kept: Kept) -> None:
+        """Nothing to do: nothing is ever parked here."""
+
+    def parked(self) -> Sequence[Kept]:
+        """Nothing."""
+        return ()
+
+    def _look(self) -> tuple[list[_Found], list[pynvml.NVMLError]]:
+        """The devices that answer, and the errors of GPUs that do not."""
+        if not self._initialised:
+            pynvml.nvmlInit()
+            self._initialised = True
+        found: list[_Found] = []
+        errors: list[pynvml.NVMLError] = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            try:
+                gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
+                uuid = pynvml.nvmlDeviceGetUUID(gpu)
+                items = [_found(handle, index) for handle in _slices(gpu)]
+            except pynvml.NVMLError as error:
+                errors.append(error)
+            else:
+                self._known[uuid] = tuple(item.device for item in items)
+                found += items
+        return found, errors
+
+
+def _slices(gpu: Any) -> Iterator[Any]:
+    """The GPU itself, or its MIG slices where MIG is on."""
+    try:
+        on, _ = pynvml.nvmlDeviceGetMigMode(gpu)
+    except pynvml.NVMLError_NotSupported:
+        on = pynvml.NVML_DEVICE_MIG_DISABLE
+    if on == pynvml.NVML_DEVICE_MIG_DISABLE:
+        yield gpu
+        return
+    for slot in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+        try:
+            yield pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, slot)
+        except pynvml.NVMLError_NotFound:
+            continue  # slots may have holes
+
+
+def _found(handle: Any, index: int) -> _Found:
+    memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    device = Device(
+        uuid=pynvml.nvmlDeviceGetUUID(handle),
+        flavor=flavor_of(pynvml.nvmlDeviceGetName(handle)),
+        memory_mib=(memory.total - memory.reserved) // _MIB,
+        index=index,
+    )
+    return _Found(device, handle)
+
+
+def flavor_of(name: str) -> str:
+    """The flavor of a product name: ``NVIDIA A100-SXM4-40GB`` is ``a100-sxm4-40gb``."""
+    words = re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+    return words.removeprefix("nvidia-")
+
+
+def _uses(item: _Found) -> list[Use]:
+    uses = []
+    for entry in pynvml.nvmlDeviceGetComputeRunningProcesses(item.handle):
+        # A process of another container is not in our /proc, but its memory is in use.
+        process = processes.process_of(entry.pid) or Process(entry.pid, 0)
+        owner = processes.owner_of(processes.environ_of(entry.pid))
+        uses.append(Use(item.device.uuid, process, (entry.usedGpuMemory or 0) // _MIB, owner))
+    return uses
+
+
+def _judged(item: _Found) -> Device:
+    try:
+        foreign = [use.process.pid for use in _uses(item) if not use.owner]
+    except pynvml.NVMLError as error:
+        note = f"its processes cannot be read: {_sentence(error)}"
+        return replace(item.device, usable=False, note=note)
+    if not foreign:
+        return item.device
+    pids = ", ".join(str(pid) for pid in foreign)
+    note = f"used by processes that were not started by the broker (pid {pids})"
+    return replace(item.device, usable=False, note=note)
+
+
+def _host(devices: Sequence[Device]) -> Node:
+    return Node(
+        name=socket.gethostname(),
+        engine="local",
+        boot=processes.boot_id(),
+        devices=tuple(devices),
+        cpu_milli=len(os.sched_getaffinity(0)) * 1000,
+        host_memory_mib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB,
+    )
+
+
+def _sentence(error: pynvml.NVMLError) -> str:
+    return _NO_GPUS.get(error.value) or f"the NVIDIA driver says: {error}"

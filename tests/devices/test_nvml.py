@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The real pynvml path on a stub of the driver's library."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpubroker.core.model import Share
+from jupyter_gpubroker.devices import DeviceError, processes
+from jupyter_gpubroker.devices.nvml import NvmlDevices, flavor_of
+
+from .. import needs
+from .talk import HERE, Talk
+
+H200 = "gpu 0 GPU-a NVIDIA_H200 144000 400"
+GPU_IS_LOST, MISMATCH, UNKNOWN = 15, 18, 999
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stub library, built once."""
+    folder = tmp_path_factory.mktemp("stub_nvml")
+    source = HERE / "stub_nvml" / "stub_nvml.c"
+    target = folder / "libnvidia-ml.so.1"
+    flags = ["-shared", "-fPIC", "-Wall", "-Werror", "-fvisibility=hidden"]
+    subprocess.run(
+        [needs.compiler(), *flags, f"-Wl,-soname,{target.name}", "-o", target, source], check=True
+    )
+    return folder
+
+
+@dataclass
+class Machine:
+    """A machine whose driver tells what ``says`` was called with."""
+
+    library: Path
+    world: Path
+    _open: ExitStack
+
+    def says(self, *lines: str) -> None:
+        """More lines of the stub's world."""
+        with self.world.open("a") as file:
+            file.write("".join(f"{line}\n" for line in lines))
+
+    def seer(self) -> Talk:
+        """A process that has looked at it once."""
+        environ = {"LD_LIBRARY_PATH": str(self.library), "STUB_NVML_WORLD": str(self.world)}
+        seer = self._open.enter_context(Talk("seer.py", environ))
+        seer.ask("reason")
+        return seer
+
+    def child(self, **environ: str) -> int:
+        """The pid of a living process with that environment."""
+        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, **environ})
+        self._open.enter_context(child)  # leaving it closes the pipe, which ends cat
+        return child.pid
+
+
+@pytest.fixture
+def machine(library: Path, tmp_path: Path) -> Iterator[Machine]:
+    """A machine with the library and, until something is said, no loaded driver."""
+    with ExitStack() as stack:
+        yield Machine(library, tmp_path / "world", stack)
+
+
+def _only_node(seer: Talk) -> Any:
+    (node,) = seer.ask("nodes")
+    return node
+
+
+def _devices(seer: Talk) -> dict[str, Any]:
+    return {device["uuid"]: device for device in _only_node(seer)["devices"]}
+
+
+def test_a_machine_without_the_library_has_no_gpu_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("not a library")
+    with Talk("seer.py", {"LD_LIBRARY_PATH": str(tmp_path)}) as seer:
+        assert "no NVIDIA driver" in seer.ask("reason")
+        assert _only_node(seer)["devices"] == []
+        assert seer.ask("usage") == []
+
+
+def test_a_driver_that_is_loaded_later_is_seen(machine: Machine) -> None:
+    seer = machine.seer()
+    assert seer.ask("reason") == "the NVIDIA driver is not loaded"
+    assert seer.ask("usage") == []
+    machine.says(H200)
+    assert [*_devices(seer)] == ["GPU-a"]
+    assert seer.ask("reason") == ""
+
+
+def test_a_driver_without_a_gpu_says_so(machine: Machine) -> None:
+    machine.says("")
+    seer = machine.seer()
+    assert _only_node(seer)["devices"] == []
+    assert seer.ask("reason") == "the NVIDIA driver finds no GPU"
+
+
+def test_the_node_is_this_host_with_its_gpus(machine: Machine) -> None:
+    machine.says(H200, "gpu 1 GPU-b NVIDIA_A100-SXM4-40GB 40960 0")
+    node = _only_node(machine.seer())
+    assert node["name"] == os.uname().nodename
+    assert node["boot"] == processes.boot_id()
+    assert node["cpu_milli"] >= 1000
+    assert node["host_memory_mib"] > 0
+    facts = ("uuid", "flavor", "memory_mib", "index", "usable")
+    assert [tuple(device[name] for name in facts) for device in node["devices"]] == [
+        ("GPU-a", "h200", 144000 - 400, 0, True),
+        ("GPU-b", "a100-sxm4-40gb", 40960, 1, True),
+    ]
+
+
+def test_where_mig_is_on_its_slices_are_the_devices(machine: Machine) -> None:
+    machine.says(
+        H200,
+        "gpu 1 GPU-b NVIDIA_H200 144000 400",
+        "mig 0 1",
+        "mig 1 0",
+        "slice 0 1 MIG-x NVIDIA_H200_MIG_1g.18gb 16384",
+        "slice 0 4 MIG-y NVIDIA_H200_MIG_2g.35gb 33000",
+    )
+    found = _devices(machine.seer())
+    assert [*found] == ["MIG-x", "MIG-y", "GPU-b"]
+    assert found["MIG-x"]["flavor"] == "h200-mig-1g.18gb"
+    assert found["MIG-y"]["memory_mib"] == 33000
+    assert found["MIG-y"]["index"] == 0
+
+
+def test_a_process_of_ours_is_told_with_its_owner(machine: Machine) -> None:
+    kernel, rank = machine.child(GPUBROKER_SESSION="nb1/"), machine.child(GPUBROKER_JOB="b-7")
+    machine.says(H200, f"proc GPU-a {kernel} 2048", f"proc GPU-a {rank} 512")
+    seer = machine.seer()
+    uses = seer.ask("usage")
+    assert {(use["owner"], use["memory_mib"], use["device"]) for use in uses} == {
+        ("nb1/", 2048, "GPU-a"),
+        ("b-7", 512, "GPU-a"),
+    }
+    assert [use["process"] for use in uses] == [
+        list(processes.process_of(pid) or ()) for pid in (kernel, rank)
+    ]
+    assert _devices(seer)["GPU-a"]["usable"]
+    machine.says(f"proc GPU-a {kernel} gone", f"proc GPU-a {rank} gone")
+    assert seer.ask("usage") == []
+
+
+def test_a_foreign_process_makes_only_its_device_busy(machine: Machine) -> None:
+    machine.says(H200, "gpu 1 GPU-b NVIDIA_H200 144000 400")
+    stranger = machine.child()
+    machine.says(f"proc GPU-b {stranger} 300")
+    found = _devices(machine.seer())
+    assert found["GPU-a"]["usable"]
+    assert not found["GPU-b"]["usable"]
+    assert f"pid {stranger}" in found["GPU-b"]["note"]
+
+
+def test_a_process_that_cannot_be_seen_still_uses_the_device(machine: Machine) -> None:
+    hidden = 2**30
+    machine.says(H200, f"proc GPU-a {hidden} 300")
+    seer = machine.seer()
+    assert not _devices(seer)["GPU-a"]["usable"]
+    (use,) = seer.ask("usage")
+    assert (use["process"], use["owner"]) == ([hidden, 0], "")
+
+
+def test_a_gpu_that_is_lost_stays_in_the_inventory_unusable(machine: Machine) -> None:
+    machine.says(H200, "gpu 1 GPU-b NVIDIA_H200 144000 400")
+    ours = machine.child(GPUBROKER_JOB="b-7")
+    machine.says(f"proc GPU-b {ours} 300")
+    seer = machine.seer()
+    machine.says(f"fail nvmlDeviceGetHandleByIndex_v2 0 {GPU_IS_LOST}")
+    found = _devices(seer)
+    assert [*found] == ["GPU-a", "GPU-b"]
+    assert not found["GPU-a"]["usable"]
+    assert "GPU is lost" in found["GPU-a"]["note"]
+    assert found["GPU-b"]["usable"]
+    assert [use["device"] for use in seer.ask("usage")] == ["GPU-b"]
+    machine.says("fail nvmlDeviceGetHandleByIndex_v2 0 0")
+    assert _devices(seer)["GPU-a"]["usable"]
+
+
+def test_a_driver_that_stops_answering_proves_nothing_free(machine: Machine) -> None:
+    machine.says(H200)
+    seer = machine.seer()
+    machine.says(f"fail nvmlDeviceGetCount_v2 * {UNKNOWN}")
+    assert not _devices(seer)["GPU-a"]["usable"]
+    assert "Unknown Error" in seer.ask("usage")["DeviceError"]
+
+
+@pytest.mark.parametrize(
+    "call", ["nvmlDeviceGetUUID", "nvmlDeviceGetComputeRunningProcesses_v3"], ids=["uuid", "list"]
+)
+def test_a_gpu_that_does_not_answer_proves_nothing_free(machine: Machine, call: str) -> None:
+    machine.says(H200)
+    seer = machine.seer()
+    machine.says(f"fail {call} 0 {UNKNOWN}")
+    assert not _devices(seer)["GPU-a"]["usable"]
+    assert "Unknown Error" in seer.ask("usage")["DeviceError"]
+
+
+def test_a_library_of_another_version_is_told_and_proves_nothing_free(machine: Machine) -> None:
+    machine.says(H200, f"fail nvmlInitWithFlags * {MISMATCH}")
+    seer = machine.seer()
+    assert _only_node(seer)["devices"] == []
+    assert "version mismatch" in seer.ask("reason")
+    assert "version mismatch" in seer.ask("usage")["DeviceError"]
+
+
+@pytest.mark.parametrize(
+    ("name", "flavor"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm4-40gb-mig-1g.5gb"),
+        ("NVIDIA GeForce RTX 4090", "geforce-rtx-4090"),
+        ("Tesla T4", "tesla-t4"),
+    ],
+)
+def test_a_flavor_is_a_product_name_that_fits_in_a_command(name: str, flavor: str) -> None:
+    assert flavor_of(name) == flavor
+
+
+def test_parking_is_refused_with_a_sentence() -> None:
+    devices = NvmlDevices()
+    assert not devices.caps.parks
+    with pytest.raises(DeviceError, match="cannot be parked"):
+        devices.park("nb1/")
+    assert not devices.parked()
+
+
+def test_the_environment_names_uuids_in_bus_order() -> None:
+    shares = (Share("host", "GPU-b", 1000), Share("host", "GPU-a", 1000))
+    assert NvmlDevices().environment(shares) == {
+        "CUDA_VISIBLE_DEVICES": "GPU-b,GPU-a",
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    }
