@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The writer, without I/O: ``turn(inputs, now)`` decides, the shell commits and acts.
+
+No await, no clock, no randomness: the shell in ``app`` and the simulator drive the
+same object. After a failed commit the world in memory is ahead of the store: the
+shell throws the Broker away and makes one from what is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..core import events as e
+from ..core.model import TERMINAL, Conflict, Mode, Seconds, StageName
+from ..store import Writes
+from . import inputs as i
+from .batch import Batch
+from .duties import due, finished
+from .planning import plan
+from .questions import NewId, answer
+from .sightings import engine_down, holders_overdue, nodes_seen, poll_seen
+from .world import World
+
+ROUNDS_MAX = 8
+"""Deadlines that may follow each other for one Job within one turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one turn decided."""
+
+    writes: Writes
+    answers: Sequence[i.Answer]
+    """One per question, in order."""
+    duties: Sequence[i.Duty]
+    next: Seconds | None
+    """When to take a turn without news."""
+
+
+class Broker:
+    """Owns the world. ``ladders``: engine -> the parking rungs it has, best first."""
+
+    def __init__(
+        self, world: World, ladders: Mapping[str, tuple[StageName, ...]], new_id: NewId
+    ) -> None:
+        self.world = world
+        self.ladders = ladders
+        self.new_id = new_id
+        self._plan_next: Seconds | None = None
+        self._stale = True
+        """The Plan is older than what it was made from."""
+
+    def turn(self, news: Sequence[i.Input], now: Seconds) -> Turn:
+        """Take everything in, let time pass, plan, and say what to write and do."""
+        batch = Batch(self.world, now)
+        answers: list[i.Answer] = []
+        extra: list[i.Duty] = []
+        for item in news:
+            if isinstance(item, i.Question):
+                answers.append(answer(batch, item, self.new_id))
+            else:
+                extra += self._fact(batch, item)
+        overdue = holders_overdue(batch)
+        self._deadlines(batch)
+        planned = self._plan_next is not None and now >= self._plan_next
+        if batch.changed or planned or self._stale:
+            self._plan_next = plan(batch, self.ladders)
+            self._stale = False
+        duties, again = due(self.world, extra, now)
+        next_deadline = self._next_deadline()
+        times = (self._plan_next, again, overdue, next_deadline)
+        return Turn(
+            writes=batch.writes(),
+            answers=answers,
+            duties=duties,
+            next=min((time for time in times if time is not None), default=None),
+        )
+
+    def _fact(self, batch: Batch, fact: i.Input) -> Iterable[i.Duty]:
+        match fact:
+            case i.NodesSeen():
+                nodes_seen(batch, fact)
+            case i.EngineDown():
+                engine_down(batch, fact)
+            case i.PollSeen():
+                return poll_seen(batch, fact)
+            case i.DutyDone():
+                self._duty_done(batch, fact)
+        return ()
+
+    def _duty_done(self, batch: Batch, done: i.DutyDone) -> None:
+        finished(self.world, done, batch.now)
+        key, job = done.duty.key, self.world.jobs.get(done.duty.key.job)
+        if done.duty.act is not i.Act.START or job is None or job.key != key:
+            return
+        actor = f"engine:{done.duty.engine}"
+        match done.did:
+            case i.Did.DONE if done.duty.mode is Mode.HELD:
+                batch.apply(job.id, e.Prepared(key.attempt), actor)
+            case i.Did.REFUSED:
+                batch.apply(job.id, e.Refused(key.attempt, done.node, done.text), actor)
+            case i.Did.RESTORE_REFUSED:
+                batch.apply(job.id, e.RestoreFailed(key.attempt, done.text), actor)
+            case _:
+                pass
+
+    def _deadlines(self, batch: Batch) -> None:
+        for job in list(self.world.jobs.values()):
+            for _ in range(ROUNDS_MAX):
+                deadline = self.world.jobs[job.id].deadline
+                if deadline is None or batch.now < deadline:
+                    break
+                try:
+                    batch.apply(job.id, e.Deadline(), "broker")
+                except Conflict as error:  # a row is missing: a bug, seen in the journal
+                    raise AssertionError(str(error)) from error
+
+    def _next_deadline(self) -> Seconds | None:
+        deadlines = (job.deadline for job in self.world.jobs.values() if job.state not in TERMINAL)
+        return min((time for time in deadlines if time is not None), default=None)

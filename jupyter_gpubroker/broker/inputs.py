@@ -191,6 +191,8 @@ class PollSeen:
     reports: Sequence[ReportSeen]
     parked: Sequence[Kept] = ()
     """Everything that is parked on its hosts."""
+    dead_holders: Sequence[Holder] = ()
+    """Of the holders the broker knows, those proven gone (same host and boot, no process)."""
 
 
 @dataclass(frozen=True, slots=True)

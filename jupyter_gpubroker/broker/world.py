@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ..core.model import (
     LEASED,
     TERMINAL,
+    Holder,
     Idle,
     Job,
     JobId,
@@ -22,7 +23,7 @@ from ..core.model import (
     State,
 )
 from ..store import Loaded, PolicyRow, Usage
-from .inputs import Activity
+from .inputs import Act, Activity
 
 
 @dataclass(slots=True)
@@ -30,6 +31,8 @@ class World:
     """Read by the service, changed only by ``Broker.turn``."""
 
     broker_id: str
+    started: Seconds
+    """When this broker came up: what an engine did before is unknown until its first poll."""
     policy: Policy
     policy_row: PolicyRow | None
     seq: int
@@ -45,21 +48,31 @@ class World:
     """What is missing, by topic: the sentences of a degraded broker."""
     activity: dict[str, Activity] = field(default_factory=dict)
     """Session key -> last report."""
+    holders: dict[str, Holder] = field(default_factory=dict)
+    """Session key -> the server process that said hello last."""
+    gone: dict[str, Seconds] = field(default_factory=dict)
+    """Session key -> since when its server is known to be gone."""
     memory_mib: dict[JobId, int] = field(default_factory=dict)
     """GPU memory in use by a session, as its engine saw it."""
-    running_seen: dict[Key, Seconds] = field(default_factory=dict)
     plan: Plan = field(default_factory=Plan)
     """The last Plan: why everybody waits."""
     idle: Mapping[JobId, Idle] = field(default_factory=dict)
     """Sessions judged idle in the last cycle."""
     acked: dict[Key, Seconds] = field(default_factory=dict)
     """When ``start`` of a key had returned."""
+    strangers: dict[Key, Seconds] = field(default_factory=dict)
+    """Keys that an engine runs for us and no Job knows, since when."""
+    duties: dict[tuple[Act, Key], Seconds] = field(default_factory=dict)
+    """Duties asked for, and when to ask again if they are still needed."""
+    busy: dict[tuple[Act, Key], None] = field(default_factory=dict)
+    """Duties being performed at this moment."""
 
     @classmethod
-    def of(cls, loaded: Loaded, policy: Policy) -> World:
+    def of(cls, loaded: Loaded, policy: Policy, now: Seconds) -> World:
         """The world as it was committed."""
         return cls(
             broker_id=loaded.broker_id,
+            started=now,
             policy=policy,
             policy_row=loaded.policy,
             seq=loaded.seq,

@@ -50,6 +50,8 @@ class Snapshot:
     quarantined: tuple[Quarantined, ...] = ()
     barred: Mapping[JobId, str] = field(default_factory=dict)
     """Waiting Jobs that must not be placed now, each with the sentence why."""
+    promised: Mapping[JobId, Placement] = field(default_factory=dict)
+    """The last Plan's promises: a Job keeps its place there while nothing is better."""
 
 
 class Blocked(StrEnum):
@@ -99,3 +101,5 @@ class Plan:
     why: Mapping[JobId, Why] = field(default_factory=dict)
     next: Seconds | None = None
     """When to look again without an event (shields, idleness, affinity)."""
+    promise: tuple[tuple[JobId, Placement], ...] = ()
+    """Where waiting Jobs will start when others have left; next cycle's ``promised``."""

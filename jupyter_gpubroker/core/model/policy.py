@@ -35,7 +35,6 @@ class Queue:
     """Where Jobs wait."""
 
     name: str
-    weight: float = 1.0
     running_gpus: int | None = None
     """Limit of leased GPUs of all its Jobs together; ``None`` = none."""
 

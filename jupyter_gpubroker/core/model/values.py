@@ -331,6 +331,8 @@ class Kept:
     kernel: str
     attempt: int
     rung: Rung
+    server: str = ""
+    """Session key of its owner, so that an image can be told from an orphan."""
     node: str = ""
     boot: str = ""
     devices: tuple[str, ...] = ()

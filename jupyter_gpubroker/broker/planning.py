@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""World -> Snapshot -> Plan -> events."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..core import events as e
+from ..core.model import (
+    LEASED,
+    Class,
+    Idle,
+    Job,
+    JobId,
+    Kind,
+    Lease,
+    Mode,
+    Node,
+    Placement,
+    Seconds,
+    Snapshot,
+    StageName,
+    State,
+    Terms,
+)
+from ..core.quota import decayed
+from ..core.schedule import schedule
+from .batch import Batch
+from .idleness import judge
+from .world import World
+
+ENTRY_PENALTY_S = 3600.0
+"""A grant counts as so much use at once (or its limit), which real use then replaces."""
+PARK_S = 60.0
+PARK_MIB_PER_S = 1907
+"""2 GB/s, the slowest checkpoint to plan for."""
+
+
+def judge_all(batch: Batch) -> tuple[Mapping[JobId, Idle], Seconds | None]:
+    """Idle sessions, sessions rescued by use, and when the next may become idle."""
+    world = batch.world
+    idle: dict[JobId, Idle] = {}
+    next_look: Seconds | None = None
+    for job in list(world.jobs.values()):
+        if job.kind is not Kind.SESSION or job.state not in (State.RUNNING, State.DRAINING):
+            continue
+        activity = world.activity.get(job.server)
+        limits = _limits(world, job)
+        found = judge(job, activity, limits, world.memory_mib.get(job.id, 0), batch.now)
+        if found.idle is not None:
+            idle[job.id] = found.idle
+        elif job.state is State.DRAINING and activity is not None:
+            batch.apply(job.id, e.Active(), f"user:{job.user}")
+        if found.next is not None:
+            next_look = found.next if next_look is None else min(next_look, found.next)
+    return idle, next_look
+
+
+def _limits(world: World, job: Job) -> Class:
+    found = world.policy.classes.get(job.class_name)
+    return found if found is not None else next(iter(world.policy.classes.values()))
+
+
+def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot:
+    """What the scheduler may read; it shares the world's Jobs."""
+    living = {job.id: job for job in world.living()}
+    return Snapshot(
+        now=now,
+        nodes=_usable(world),
+        jobs=living,
+        usage=_usage(world, now),
+        idle=idle,
+        memory_mib=world.memory_mib,
+        quarantined=tuple(world.quarantined),
+        barred=_barred(living),
+    )
+
+
+def _usable(world: World) -> Mapping[str, Node]:
+    nodes = {}
+    for name, node in world.nodes.items():
+        note = world.drained.get(name) or world.engines_down.get(node.engine, "")
+        nodes[name] = replace(node, usable=False, note=note) if note else node
+    return nodes
+
+
+def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
+    half_life = world.policy.half_life
+    usage = {
+        key: decayed(item.milli_seconds, now - item.time, half_life)
+        for key, item in world.usage.items()
+    }
+    for job in world.leased():
+        assert job.lease is not None
+        limit = job.request.time_limit or ENTRY_PENALTY_S
+        seconds = max(now - job.lease.since, min(limit, ENTRY_PENALTY_S))
+        key = (job.queue, job.user)
+        usage[key] = usage.get(key, 0.0) + job.lease.milli * seconds
+    return usage
+
+
+def _barred(living: Mapping[JobId, Job]) -> Mapping[JobId, str]:
+    busy = {job.server for job in living.values() if job.server and job.state in LEASED}
+    barred = {}
+    for job in living.values():
+        if job.state is not State.QUEUED or job.kind is not Kind.SESSION:
+            continue
+        if job.server in busy:
+            barred[job.id] = "waiting for your earlier session to give its GPUs back"
+        elif job.attach and job.holder is None:
+            barred[job.id] = "waiting for your Jupyter server to come up"
+    return barred
+
+
+def plan(batch: Batch, ladders: Mapping[str, tuple[StageName, ...]]) -> Seconds | None:
+    """Judge, schedule, apply; when to look again without an event."""
+    world = batch.world
+    idle, next_idle = judge_all(batch)
+    world.idle = idle
+    made = schedule(snapshot(world, idle, batch.now), world.policy)
+    world.plan = made
+    for job_id in made.reprieve:
+        batch.apply(job_id, e.Reprieve(), "broker")
+    for job_id, notice in made.notice:
+        found = idle.get(job_id)
+        facts = {} if found is None else {"idle_since": found.since, "samples": found.facts}
+        taker = world.jobs.get(notice.for_job or "")
+        facts |= {"for_user": taker.user} if taker is not None else {}
+        batch.apply(job_id, e.Notify(notice), "broker", facts)
+    for job_id, placement in made.place:
+        job = world.jobs[job_id]
+        batch.apply(job_id, _place(world, job, placement, ladders, batch.now), "broker")
+    times = [time for time in (made.next, next_idle) if time is not None]
+    return min(times, default=None)
+
+
+def _place(
+    world: World,
+    job: Job,
+    placement: Placement,
+    ladders: Mapping[str, tuple[StageName, ...]],
+    now: Seconds,
+) -> e.Place:
+    engine = world.nodes[placement[0].node].engine
+    limits = _limits(world, job)
+    limit = job.request.time_limit or limits.time_default
+    session = job.kind is Kind.SESSION
+    terms = replace(limits.terms, max_restarts=job.terms.max_restarts)
+    if session:
+        terms = replace(terms, park=_ladder(terms, placement, ladders.get(engine, ())))
+    lease = Lease(
+        engine=engine,
+        placement=placement,
+        attempt=job.attempt + 1,
+        since=now,
+        expires=now + max(1.0, limit - job.served),
+        mode=Mode.HELD if session else Mode.HOSTED,
+    )
+    return e.Place(lease, terms, terms.start)
+
+
+def _ladder(
+    terms: Terms, placement: Placement, names: tuple[StageName, ...]
+) -> tuple[tuple[StageName, Seconds], ...]:
+    """The parking rungs an engine has, each with its time."""
+    memory = sum(share.memory_mib for share in placement)
+    times = {StageName.PARK: PARK_S + memory / PARK_MIB_PER_S, StageName.RESTART: terms.stop}
+    return tuple((name, times[name]) for name in names)

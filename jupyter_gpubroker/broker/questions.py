@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How a turn answers questions: each handler changes the batch or raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ..core import events as e
+from ..core.feasible import possible
+from ..core.model import (
+    LEASED,
+    TERMINAL,
+    WAITING,
+    Class,
+    Conflict,
+    Job,
+    JobId,
+    Kind,
+    Refusal,
+    Request,
+    Seconds,
+    State,
+    Terms,
+)
+from ..store import PolicyRow
+from . import inputs as i
+from .batch import Batch
+
+NewId = Callable[[Kind], JobId]
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """The way into the queue: checks a request and makes its Job."""
+
+    batch: Batch
+    new_id: NewId
+
+    def _class(self, name: str, kind: Kind) -> Class:
+        classes = self.batch.world.policy.classes
+        fitting = [item for item in classes.values() if kind in item.kinds]
+        if not name:
+            return fitting[0]
+        if name not in {item.name for item in fitting}:
+            names = ", ".join(item.name for item in fitting)
+            raise Refusal("class", f"{name!r} is not a class for a {kind}", f"one of: {names}")
+        return classes[name]
+
+    def _queue(self, name: str) -> str:
+        policy = self.batch.world.policy
+        if name and name not in policy.queues:
+            names = ", ".join(policy.queues)
+            raise Refusal("queue", f"{name!r} is not a queue", f"one of: {names}")
+        return name or policy.default_queue
+
+    def _room(self, user: str, limits: Class) -> None:
+        if limits.waiting is None:
+            return
+        waiting = sum(
+            job.user == user and job.class_name == limits.name and job.state in WAITING
+            for job in self.batch.world.jobs.values()
+        )
+        if waiting >= limits.waiting:
+            raise Refusal(
+                "class",
+                f"{user} has {waiting} waiting jobs in class {limits.name}, the most allowed",
+                "cancel one, or wait until one has started",
+            )
+
+    def make(self, kind: Kind, user: str, request: Request, class_name: str, queue: str) -> Job:
+        """A QUEUED Job of this request; Refusal if it can never run or is one too many."""
+        limits = self._class(class_name, kind)
+        queue = self._queue(queue)
+        request = with_time(request, limits)
+        possible(request, tuple(self.batch.world.nodes.values()), limits)
+        self._room(user, limits)
+        now = self.batch.now
+        wait = limits.terms.max_wait
+        return Job(
+            id=self.new_id(kind),
+            kind=kind,
+            user=user,
+            queue=queue,
+            class_name=limits.name,
+            request=request,
+            terms=limits.terms,
+            since=now,
+            submitted=now,
+            eligible=now,
+            until=None if wait is None else now + wait,
+        )
+
+
+def with_time(request: Request, limits: Class) -> Request:
+    """The request with its class's default time where it names none."""
+    return replace(request, time_limit=request.time_limit or limits.time_default)
+
+
+def answer(batch: Batch, question: i.Question, new_id: NewId) -> i.Answer:
+    """Decide one question. Refusal, Conflict and Unknown change nothing."""
+    entrance = Entrance(batch, new_id)
+    try:
+        match question:
+            case i.Submit():
+                return i.Answer(_submit(entrance, question))
+            case i.OpenSession():
+                return i.Answer(_open_session(entrance, question))
+            case i.Ask():
+                return i.Answer(_ask(batch, question))
+            case i.ServerHello():
+                return i.Answer(_hello(batch, question))
+            case i.ServerGone():
+                return i.Answer(_gone(batch, question))
+            case i.ServerActivity():
+                return i.Answer(_activity(batch, question))
+            case i.ApplyPolicy():
+                _apply_policy(batch, question)
+            case i.DrainNode():
+                _drain(batch, question)
+            case _:
+                raise AssertionError(question)
+    except (Refusal, Conflict, i.Unknown) as error:
+        return i.Answer(error=error)
+    return i.Answer()
+
+
+def _submit(entrance: Entrance, question: i.Submit) -> Job:
+    batch = entrance.batch
+    if question.idempotency:
+        known = batch.world.submits.get((question.user, question.idempotency))
+        if known is not None and known in batch.world.jobs:
+            return batch.world.jobs[known]
+    if not question.launch.argv:
+        raise Refusal("argv", "must name a program", "for example: python train.py")
+    job = entrance.make(
+        Kind.BATCH, question.user, question.request, question.class_name, question.queue
+    )
+    job = replace(
+        job,
+        name=question.name or question.launch.argv[-1].rsplit("/", 1)[-1][:80],
+        terms=_restarts(job.terms, question.max_restarts),
+        torchrun=question.launch.torchrun,
+        requeue=question.requeue,
+        exit_zero_done=question.exit_zero_done,
+    )
+    batch.put(job)
+    batch.launches[job.id] = question.launch
+    if question.idempotency:
+        key = (question.user, question.idempotency)
+        batch.submits[key] = batch.world.submits[key] = job.id
+    batch.journal(question.actor, "job.submitted", job, _wants(job))
+    return job
+
+
+def _restarts(terms: Terms, asked: int | None) -> Terms:
+    return terms if asked is None else replace(terms, max_restarts=asked)
+
+
+def _wants(job: Job) -> dict[str, object]:
+    return {"wants": job.request.words(), "time_limit": job.request.time_limit, "queue": job.queue}
+
+
+def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
+    batch, world = entrance.batch, entrance.batch.world
+    newest = world.servers.get(question.server, 0)
+    if question.incarnation < newest:
+        raise Conflict(f"{question.server} has been started again since (start {newest})")
+    note_incarnation(batch, question.server, question.incarnation)
+    old = world.session_of(question.server)
+    if old is not None and old.state is not State.STOPPING:
+        adopted = _adopt(batch, old, question)
+        if adopted is not None:
+            return adopted
+    job = entrance.make(
+        Kind.SESSION, question.user, question.request, question.class_name, question.queue
+    )
+    job = replace(
+        job,
+        server=question.server,
+        incarnation=question.incarnation,
+        attach=question.attach,
+        holder=world.holders.get(question.server),
+        name=question.server,
+    )
+    batch.put(job)
+    batch.journal(question.actor, "job.submitted", job, _wants(job))
+    return job
+
+
+def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job | None:
+    """The living session goes on if it is the same wish; else it ends to be replaced."""
+    limits = batch.world.policy.classes.get(old.class_name)
+    same = limits is not None and with_time(question.request, limits) == old.request
+    if not same:
+        verb = e.Release() if old.state in LEASED else e.Cancel()
+        batch.apply(old.id, verb, question.actor, {"replaced": question.request.words()})
+        return None
+    job = old
+    if question.incarnation > old.incarnation:
+        event = e.Adopt(question.incarnation, question.request, question.attach)
+        job = batch.apply(old.id, event, question.actor)
+    if job.state is State.PARKED:
+        job = batch.apply(job.id, e.Resume(person=True), question.actor)
+    return job
+
+
+def note_incarnation(batch: Batch, server: str, incarnation: int) -> None:
+    """Remember the newest start of a server; its old holder is no holder any more."""
+    world = batch.world
+    if incarnation > world.servers.get(server, 0):
+        world.servers[server] = batch.servers[server] = incarnation
+        world.holders.pop(server, None)
+        world.activity.pop(server, None)
+        world.gone.pop(server, None)
+
+
+def _ask(batch: Batch, question: i.Ask) -> Job:
+    job = batch.world.jobs.get(question.job)
+    if job is None:
+        raise i.Unknown(question.job)
+    event = question.event
+    if isinstance(event, e.Extend):
+        _may_extend(batch, job, event)
+    return batch.apply(job.id, event, question.actor)
+
+
+def _may_extend(batch: Batch, job: Job, event: e.Extend) -> None:
+    """Until forecasts exist: only while nobody waits, within the class's maximum."""
+    if job.lease is None:
+        raise Conflict(f"{job.id} is {job.state}: there is no lease to extend")
+    waiting = [other for other in batch.world.jobs.values() if other.state is State.QUEUED]
+    if waiting:
+        first = min(waiting, key=lambda other: (other.submitted, other.id))
+        raise Conflict(
+            f"{job.id} cannot be extended: {len(waiting)} waiting "
+            f"(first {first.id} of {first.user})"
+        )
+    limits = batch.world.policy.classes.get(job.class_name)
+    total = job.lease.expires - job.lease.since + job.served + event.seconds
+    if limits is not None and total > limits.time_max:
+        left = max(0.0, limits.time_max - (total - event.seconds))
+        raise Refusal(
+            "time",
+            f"class {limits.name} allows {limits.time_max:.0f} s in all",
+            f"at most {left:.0f} s more",
+        )
+
+
+def _hello(batch: Batch, question: i.ServerHello) -> Job | None:
+    world = batch.world
+    if question.incarnation < world.servers.get(question.server, 0):
+        raise Conflict(f"{question.server} has been started again since")
+    note_incarnation(batch, question.server, question.incarnation)
+    world.holders[question.server] = question.holder
+    world.gone.pop(question.server, None)
+    session = world.session_of(question.server)
+    if session is None or session.holder == question.holder:
+        return session
+    hello = e.Hello(question.holder, question.incarnation)
+    return batch.apply(session.id, hello, question.actor)
+
+
+def _gone(batch: Batch, question: i.ServerGone) -> Job | None:
+    world = batch.world
+    session = world.session_of(question.server)
+    if question.incarnation < world.servers.get(question.server, 0):
+        return session
+    if session is None or session.incarnation > question.incarnation:
+        return session
+    match question.how:
+        case i.HowGone.STOPPED:
+            return batch.apply(session.id, e.Release(), question.actor)
+        case i.HowGone.WITHDRAWN:
+            return _withdraw(batch, session, question.actor)
+        case i.HowGone.FAILED:
+            leaves: e.Event = e.Park() if session.kept else e.Release()
+            if session.state in (State.QUEUED, State.PARKED) and session.kept:
+                leaves = e.Withdraw()
+            return batch.apply(session.id, leaves, question.actor)
+        case i.HowGone.GONE:
+            return holder_gone(batch, session, question.actor)
+    raise AssertionError(question)
+
+
+def _withdraw(batch: Batch, session: Job, actor: str) -> Job:
+    if session.state in (State.RUNNING, State.DRAINING):
+        return batch.apply(session.id, e.Release(), actor)
+    return batch.apply(session.id, e.Withdraw(), actor)
+
+
+def holder_gone(batch: Batch, session: Job, actor: str) -> Job:
+    """Proof that a server is gone. RUNNING and DRAINING sessions get their grace as a
+    notice; in other states the broker itself waits so long before it says so."""
+    world = batch.world
+    world.holders.pop(session.server, None)
+    world.activity.pop(session.server, None)
+    if session.state in (State.RUNNING, State.DRAINING):
+        return batch.apply(session.id, e.HolderGone(session.incarnation), actor)
+    world.gone.setdefault(session.server, batch.now)
+    return session
+
+
+def _activity(batch: Batch, question: i.ServerActivity) -> Job | None:
+    world = batch.world
+    session = world.session_of(question.server)
+    if question.incarnation < world.servers.get(question.server, 0):
+        return session
+    old = world.activity.get(question.server)
+    known: Mapping[str, Seconds] = {} if old is None else old.busy_since
+    sources = [kernel.id for kernel in question.kernels if kernel.busy]
+    sources += ["children"] if question.children else []
+    world.activity[question.server] = i.Activity(
+        at=batch.now,
+        kernels=question.kernels,
+        terminals_idle_for=question.terminals_idle_for,
+        children=question.children,
+        busy_since={source: known.get(source, batch.now) for source in sources},
+    )
+    batch.changed = True
+    return session
+
+
+def _apply_policy(batch: Batch, question: i.ApplyPolicy) -> None:
+    world = batch.world
+    for job in world.jobs.values():
+        if job.state in TERMINAL:
+            continue
+        if job.class_name not in question.policy.classes:
+            raise Refusal("classes", f"class {job.class_name} has living jobs ({job.id})")
+        if job.queue not in question.policy.queues:
+            raise Refusal("queues", f"queue {job.queue} has living jobs ({job.id})")
+    revision = (world.policy_row.revision if world.policy_row else 0) + 1
+    row = PolicyRow(revision, question.document, question.actor, batch.now)
+    world.policy = replace(question.policy, revision=revision)
+    world.policy_row = batch.policy = row
+    world.problems.pop("policy", None)
+    for job in list(world.jobs.values()):
+        if job.state not in TERMINAL:
+            _retune(batch, job)
+    batch.journal(question.actor, "policy.applied", None, {"revision": revision})
+    batch.changed = True
+
+
+def _retune(batch: Batch, job: Job) -> None:
+    """The rest of the policy holds from now; what was fixed at grant stays."""
+    terms = batch.world.policy.classes[job.class_name].terms
+    terms = replace(terms, park=job.terms.park, max_restarts=job.terms.max_restarts)
+    if terms != job.terms:
+        batch.apply(job.id, e.Retune(terms), "broker")
+
+
+def _drain(batch: Batch, question: i.DrainNode) -> None:
+    world = batch.world
+    if question.node not in world.nodes:
+        names = ", ".join(world.nodes)
+        raise Refusal("node", f"{question.node!r} is not a node", f"one of: {names}")
+    batch.nodes[question.node] = question.note
+    if question.note:
+        world.drained[question.node] = question.note
+    else:
+        world.drained.pop(question.node, None)
+    batch.journal(
+        question.actor, "node.drained", None, {"node": question.node, "note": question.note}
+    )
+    batch.changed = True
