@@ -29,11 +29,16 @@ def pytest_configure() -> None:
     os.environ["PATH"] = os.pathsep.join([*map(str, ours), os.environ.get("PATH", os.defpath)])
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a test file belongs to a part in which a warning is an error."""
+    part = path.relative_to(ROOT / "tests").parts[0]
+    return part.removeprefix("test_").removesuffix(".py") in OURS
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Make warnings errors in the parts that are all ours."""
     for item in items:
-        part = item.path.relative_to(ROOT / "tests").parts[0]
-        if part.removeprefix("test_").removesuffix(".py") in OURS:
+        if is_ours(item.path):
             item.add_marker(pytest.mark.filterwarnings("error"), append=False)
 
 
