@@ -43,6 +43,7 @@ def _dead_links(every: Sequence[Source]) -> list[str]:
 
 
 RULES: dict[str, tuple[Rule, Callable[[], Sequence[Source]]]] = {
+    "every file can be parsed": (shape.unparsable, python),
     "an import only goes down": (layers.layers, lambda: python(PACKAGE)),
     "the package imports itself relatively": (layers.absolute, lambda: python(PACKAGE)),
     "a file fits in a reader's mind": (shape.long_files, _code),

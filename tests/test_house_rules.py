@@ -148,6 +148,7 @@ DOC = '"""What."""\n'
 BAD: list[tuple[Rule, str, str]] = [
     (layers.absolute, module("client"), f"from {PACKAGE}.wire import JobView"),
     (layers.absolute, module("client"), f"import {PACKAGE}.wire"),
+    (shape.unparsable, CORE, "def f("),
     (shape.long_files, "labextension/src/a.ts", "x\n" * 501),
     (shape.long_functions, CORE, "def f():\n" + "    x\n" * 60),
     (shape.long_functions, CORE, "class A:\n  async def f(self):\n" + "    x\n" * 60),

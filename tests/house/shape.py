@@ -15,6 +15,11 @@ FUNCTION_LINES_MEDIAN = 10
 PARAMETERS = 6
 
 
+def unparsable(sources: Sequence[Source]) -> list[str]:
+    """Files that are not Python; the other rules see nothing in them."""
+    return [source.broken for source in sources if source.broken]
+
+
 def long_files(sources: Sequence[Source]) -> list[str]:
     """Files with more lines than a reader keeps in mind."""
     return [
@@ -67,7 +72,7 @@ def undocumented(sources: Sequence[Source]) -> list[str]:
 
 
 def _undocumented(source: Source) -> Iterator[str]:
-    if source.text.strip() and not ast.get_docstring(source.tree):
+    if source.text.strip() and not source.broken and not ast.get_docstring(source.tree):
         yield source.at(1, "the module has no docstring")
     for node in public(source.tree.body):
         if not ast.get_docstring(node) and not _is_setter_or_overload(node):

@@ -25,8 +25,17 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """Its syntax tree (Python only)."""
-        return ast.parse(self.text, self.path)
+        """Its syntax tree (Python only); empty where it cannot be parsed."""
+        return ast.Module([], []) if self.broken else ast.parse(self.text, self.path)
+
+    @cached_property
+    def broken(self) -> str:
+        """Why it cannot be parsed; empty if it can."""
+        try:
+            ast.parse(self.text, self.path)
+        except SyntaxError as error:
+            return self.at(error.lineno or 1, error.msg)
+        return ""
 
     @property
     def module(self) -> tuple[str, ...]:
