@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The ``%gpu_*`` magics."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Optional
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics as IPythonMagics
+
+from .control import Binding
+from .http import BrokerError, Client, quoted
+from .ipython import argument, line_magic, magic_arguments, magics_class, parse
+from .jobs import Job, Session, read_log
+from .live import Live
+from .views import OVER, Rows, Text, job_rows, queue_rows
+
+_VERBS = ("show", "request", "release", "park", "resume", "keep", "extend")
+_NAME_JOBS = ("%gpu_logs", "%gpu_cancel", "%gpu_explain")
+
+
+@magics_class
+class Magics(IPythonMagics):
+    """Submit jobs and use the GPU session of this server, from a cell."""
+
+    def __init__(self, shell: Any, binding: Binding) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._binding = binding
+        self._live = Live()
+
+    # --- batch -----------------------------------------------------------------------
+
+    @magic_arguments()
+    @argument("--rank", type=int, help="only this rank (default: all)")
+    @argument("--attempt", type=int, help="an earlier attempt (default: the newest)")
+    @argument("--follow", "-f", action="store_true", help="go on until the job is over")
+    @argument("job", help="the job's id")
+    @line_magic
+    def gpu_logs(self, line: str) -> None:
+        """Print the logs of a job; with --follow, interrupt the kernel to stop reading."""
+        args = parse(self.gpu_logs, line)
+        with _usage():
+            try:
+                _Printer(Client.from_environment(), args).run()
+            except KeyboardInterrupt:
+                print(f"(stopped reading; {args.job} goes on)")
+
+    @magic_arguments()
+    @argument("jobs", nargs="+", metavar="job", help="ids of the jobs to stop")
+    @line_magic
+    def gpu_cancel(self, line: str) -> Rows:
+        """Stop jobs, waiting or running."""
+        args = parse(self.gpu_cancel, line)
+        with _usage():
+            client = Client.from_environment()
+            return job_rows([client.post(f"/jobs/{quoted(job)}/cancel") for job in args.jobs])
+
+    @magic_arguments()
+    @argument("job", help="the id of a job or a session")
+    @line_magic
+    def gpu_explain(self, line: str) -> Text:
+        """Why a job waits, for whom and until when; and everything that happened to it."""
+        args = parse(self.gpu_explain, line)
+        with _usage():
+            return Job(Client.from_environment(), {"id": quoted(args.job)}).explain()
+
+    @magic_arguments()
+    @argument("--state", help="only jobs in this state")
+    @line_magic
+    def gpu_jobs(self, line: str) -> Rows:
+        """Your jobs, the newest first."""
+        args = parse(self.gpu_jobs, line)
+        with _usage():
+            client = Client.from_environment()
+            return job_rows(client.get("/jobs", kind="batch", state=args.state))
+
+    @magic_arguments()
+    @line_magic
+    def gpu_queue(self, line: str) -> Rows:
+        """Who waits for GPUs, in order, and why."""
+        parse(self.gpu_queue, line)
+        with _usage():
+            return queue_rows(Client.from_environment().get("/queue"))
+
+    # --- the session of this server ----------------------------------------------------
+
+    @magic_arguments()
+    @argument("--gpus", help="request: how many, or a share of one, as 0.5 (default 1)")
+    @argument("--memory", help="request: a share by its GPU memory, as 20GiB")
+    @argument("--time", help="request: for how long, as 2h (default: your site's)")
+    @argument("--queue", default="", help="request: the queue to wait in")
+    @argument("--class", dest="class_name", default="", help="request: the priority class")
+    @argument("--wait", action="store_true", help="request, resume: block until the GPU is here")
+    @argument("verb", nargs="?", default="show", choices=_VERBS, help="default: show")
+    @argument("amount", nargs="?", help="extend: by how much, as 1h")
+    @line_magic
+    def gpu_session(self, line: str) -> Optional[Session]:
+        """The GPU of this server: show, request, release, park, resume, keep or extend it.
+
+        All kernels of the server share it. release gives it back; park gives it back and
+        keeps what is in its memory, resume brings that back."""
+        args = parse(self.gpu_session, line)
+        if args.amount and args.verb != "extend":
+            raise UsageError(f"{args.verb} takes no {args.amount!r}; only extend takes a time")
+        if args.verb == "extend" and not args.amount:
+            raise UsageError("extend by how much? for example %gpu_session extend 1h")
+        with _usage():
+            return self._session(args)
+
+    @magic_arguments()
+    @line_magic
+    def gpu_release(self, line: str) -> Optional[Session]:
+        """Give the GPU of this server back; nothing of it is kept. Jobs go on."""
+        parse(self.gpu_release, line)
+        released: Optional[Session] = self.gpu_session("release")
+        return released
+
+    def _session(self, args: argparse.Namespace) -> Optional[Session]:
+        client, server = Client.from_environment(), _server()
+        if args.verb == "request":
+            return self._shown(
+                Session(client, client.post("/sessions", _request(args, server))), args
+            )
+        answer = client.get("/servers/state", server=server)["session"]
+        if answer is None:
+            if args.verb != "show":
+                raise UsageError(f"no GPU session to {args.verb}: see %gpu_session request")
+            print("No GPU: %gpu_session request --gpus 0.5 --time 2h asks for one.")
+            return None
+        if args.verb != "show":
+            body = {"time": args.amount} if args.verb == "extend" else None
+            answer = client.post(f"/sessions/{answer['id']}/{args.verb}", body)
+        return self._shown(Session(client, answer), args)
+
+    def _shown(self, session: Session, args: argparse.Namespace) -> Session:
+        self._live.show(session)
+        if args.wait and args.verb in ("request", "resume"):
+            self._wait_for_gpu(session)
+        return session
+
+    def _wait_for_gpu(self, session: Session) -> None:
+        """Until this kernel is bound to it: the server says so after the broker did."""
+        told = self._binding.told
+        while told.state != "leased" or told.session != session.id:
+            if not session.refresh() and session.state != "running":
+                raise UsageError(f"{session.id} is {session.state}: no GPU came")
+            if session.problem:
+                raise UsageError(session.problem)
+            told = self._binding.wait(0.5)
+
+    # --- completion --------------------------------------------------------------------
+
+    def complete_job_ids(self) -> None:
+        """Complete ids behind the magics that take one, and the verbs of %gpu_session."""
+        for name in _NAME_JOBS:
+            self._shell.set_hook("complete_command", _job_ids, str_key=name)
+        self._shell.set_hook("complete_command", _verbs, str_key="%gpu_session")
+
+
+class _Printer:
+    """Prints logs, all ranks or one."""
+
+    def __init__(self, client: Client, args: argparse.Namespace) -> None:
+        self._client, self._args = client, args
+        self._offsets: dict[int, int] = {}
+        self._ranks = [args.rank] if args.rank is not None else [0]
+
+    def run(self) -> None:
+        """Print what there is; with --follow, until the job is over."""
+        pause = threading.Event()
+        while True:
+            job = self._client.get(f"/jobs/{quoted(self._args.job)}")
+            over = job["state"] in OVER
+            more = self._print_all()
+            if not more and (over or not self._args.follow):
+                return
+            if not more:
+                pause.wait(0.5)
+
+    def _print_all(self) -> bool:
+        """Print one part of each rank's log; True if there was anything."""
+        printed = [self._print(rank) for rank in self._ranks]
+        return any(printed)
+
+    def _print(self, rank: int) -> bool:
+        offset = self._offsets.get(rank, 0)
+        part = read_log(self._client, self._args.job, rank, offset, self._args.attempt)
+        if self._args.rank is None:
+            self._ranks = sorted({*self._ranks, *part["ranks"]})
+        self._offsets[rank] = part["next_offset"]
+        prefix = f"[rank {rank}] " if len(self._ranks) > 1 else ""
+        for line in part["text"].splitlines():
+            print(prefix + line)
+        return bool(part["next_offset"] > offset)
+
+
+@contextmanager
+def _usage() -> Iterator[None]:
+    """What the broker refuses is the user's to mend: show it as one, in one line."""
+    try:
+        yield
+    except BrokerError as error:
+        if 400 <= error.status < 500:
+            raise UsageError(str(error)) from None
+        raise
+
+
+def _request(args: argparse.Namespace, server: str) -> dict[str, Any]:
+    shape = {"gpus": args.gpus or "1", "memory": args.memory, "time": args.time}
+    if args.gpus and args.memory:
+        raise UsageError("give a share as --gpus or as --memory, not both")
+    return {
+        "request": {name: value for name, value in shape.items() if value is not None},
+        "server": server,
+        "incarnation": int(os.environ.get("GPUBROKER_INCARNATION") or 0),
+        "queue": args.queue,
+        "class": args.class_name,
+    }
+
+
+def _server() -> str:
+    key = os.environ.get("GPUBROKER_SESSION")
+    if not key:
+        raise UsageError(
+            "this kernel belongs to no server of the GPU broker (GPUBROKER_SESSION is not set):"
+            " start it from a Jupyter server that has jupyter-gpubroker"
+        )
+    return key.partition("/")[2]
+
+
+def _job_ids(_shell: Any, event: Any) -> list[str]:
+    try:
+        living = Client.from_environment().get("/jobs", limit=50)
+    except BrokerError:
+        return []
+    jobs = [job for job in living if event.command != "%gpu_cancel" or job["state"] not in OVER]
+    return [job["id"] for job in jobs]
+
+
+def _verbs(_shell: Any, _event: Any) -> list[str]:
+    return list(_VERBS)
