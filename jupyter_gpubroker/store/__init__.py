@@ -151,6 +151,10 @@ class Store(Protocol):
         """Journal entries with seq > ``after``, in order."""
         ...
 
+    def story(self, job: JobId, limit: int = 200) -> Sequence[Entry]:
+        """The last ``limit`` entries about one Job, oldest first."""
+        ...
+
     def job(self, job: JobId) -> Job | None:
         """A Job that is no longer in memory."""
         ...

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from ..core.model import TERMINAL, Job, JobId, Quarantined
 from . import (
@@ -96,6 +97,11 @@ class MemoryStore:
         """See ``Store.entries``."""
         first = max(after, 0)
         return tuple(self._opened().entries[first : first + max(limit, 0)])
+
+    def story(self, job: JobId, limit: int = 200) -> Sequence[Entry]:
+        """See ``Store.story``."""
+        found = (entry for entry in reversed(self._opened().entries) if entry.job == job)
+        return tuple(islice(found, max(limit, 0)))[::-1]
 
     def job(self, job: JobId) -> Job | None:
         """See ``Store.job``."""

@@ -95,6 +95,14 @@ class SqlStore:
         with self._reading() as connection:
             return [_entry(row) for row in connection.execute(select.limit(max(limit, 0)))]
 
+    def story(self, job: JobId, limit: int = 200) -> Sequence[Entry]:
+        """See ``Store.story``."""
+        table = tables.entries
+        select = sa.select(table).where(table.c.job == job).order_by(table.c.seq.desc())
+        with self._reading() as connection:
+            rows = connection.execute(select.limit(max(limit, 0))).all()
+            return [_entry(row) for row in reversed(rows)]
+
     def job(self, job: JobId) -> Job | None:
         """See ``Store.job``."""
         table = tables.jobs

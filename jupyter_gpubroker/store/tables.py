@@ -13,6 +13,7 @@ from sqlalchemy import (
     Column,
     Double,
     ForeignKey,
+    Index,
     Integer,
     MetaData,
     Table,
@@ -48,7 +49,13 @@ jobs = Table(
 entries = Table(
     "entries",
     metadata,
-    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    # In SQLite only an INTEGER key is the order in which rows lie.
+    Column(
+        "seq",
+        BigInteger().with_variant(Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=False,
+    ),
     Column("time", Double, nullable=False),
     Column("actor", Text, nullable=False),
     Column("event", Text, nullable=False),
@@ -56,6 +63,7 @@ entries = Table(
     Column("user", Text, nullable=False),
     Column("state", Text, nullable=False),
     Column("facts", Text, nullable=False),
+    Index("ix_entries_job_seq", "job", "seq"),
 )
 
 launches = Table(

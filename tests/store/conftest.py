@@ -69,12 +69,13 @@ class Cluster:
         self.run(f"CREATE DATABASE {name}")
         return name
 
-    def run(self, sql: str) -> None:
-        """Run a statement as the owner of the cluster, outside a transaction."""
-        url = parse(self.url("postgres"))
+    def run(self, sql: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """The answer to a statement of the cluster's owner, outside a transaction."""
+        url = parse(self.url(database))
         engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)
         with engine.connect() as connection:
-            connection.exec_driver_sql(sql)
+            answer = connection.exec_driver_sql(sql)
+            return [tuple(row) for row in answer] if answer.returns_rows else []
 
 
 @pytest.fixture(scope="session")

@@ -158,6 +158,17 @@ def test_the_journal_is_read_in_pages(ground: Ground) -> None:
     assert list(store.entries(0, limit=0)) == []
 
 
+def test_the_story_of_a_job_is_its_last_entries_in_order(ground: Ground) -> None:
+    store = ground.store()
+    store.open()
+    names = ["b-1", "b-2", "", "b-1", "b-2", "b-1"]
+    store.commit(Writes(entries=[entry(n, job=name) for n, name in enumerate(names, 1)]))
+    assert [item.seq for item in store.story("b-1")] == [1, 4, 6]
+    assert [item.seq for item in store.story("b-1", limit=2)] == [4, 6]
+    assert list(store.story("b-1", limit=0)) == []
+    assert list(store.story("b-9")) == []
+
+
 def test_facts_come_back_as_json_has_them(ground: Ground) -> None:
     store = ground.store()
     store.open()
@@ -297,6 +308,7 @@ CALLS: dict[str, Callable[[Store], object]] = {
     "commit": lambda store: store.commit(Writes()),
     "launch": lambda store: store.launch("b-1"),
     "entries": lambda store: store.entries(0),
+    "story": lambda store: store.story("b-1"),
     "job": lambda store: store.job("b-1"),
 }
 

@@ -34,7 +34,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "entries",
-        sa.Column("seq", sa.BigInteger, primary_key=True, autoincrement=False),
+        sa.Column(
+            "seq",
+            sa.BigInteger().with_variant(sa.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=False,
+        ),
         sa.Column("time", sa.Double, nullable=False),
         sa.Column("actor", sa.Text, nullable=False),
         sa.Column("event", sa.Text, nullable=False),
@@ -43,6 +48,7 @@ def upgrade() -> None:
         sa.Column("state", sa.Text, nullable=False),
         sa.Column("facts", sa.Text, nullable=False),
     )
+    op.create_index("ix_entries_job_seq", "entries", ["job", "seq"])
     op.create_table(
         "launches",
         sa.Column("job", sa.Text, sa.ForeignKey("jobs.id"), primary_key=True),
