@@ -88,7 +88,11 @@ class Launch:
     python: str = ""
     """Interpreter of the submitting kernel; torchrun agents run with it."""
     folder: str = ""
-    """Folder of the attempt (logs, run.json, exit.json); the engine makes it."""
+    """Folder of the attempt (logs, code, spool; ``engines.folder``); the engine makes it, as
+    the job's user."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Submitted code: written to ``code/`` in the folder, as the job's user. An argument
+    that is one of these names is replaced by its path there."""
     time_limit: Seconds = 0.0
     server: str = ""
     """Held: the session key, as in GPUBROKER_SESSION."""
@@ -112,6 +116,8 @@ class Report:
     text: str = ""
     """Why it failed, for people: last lines of the failing rank."""
     processes: tuple[Process, ...] = ()
+    memory_mib: int = 0
+    """Held: GPU memory its processes use now, not counting what is parked."""
     kept: tuple[Kept, ...] = ()
     """Held: what is parked at this moment."""
     marked_complete: bool = False
@@ -130,6 +136,8 @@ class Poll:
     began: Seconds
     reports: Mapping[Key, Report]
     settle: Seconds = 0.0
+    parked: tuple[Kept, ...] = ()
+    """Everything that is parked on its hosts, wanted or not."""
 
 
 @dataclass(frozen=True, slots=True)

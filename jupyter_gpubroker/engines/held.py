@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Held leases on this machine: a Jupyter server binds its own kernels; we grant and take."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from ..core.model import Kept, Key, Mode, Process, Rung
+from ..devices import DeviceError, Devices, Use, processes
+from . import EngineError, Launch, Phase, Report, RestoreRefused, StartRefused, Stop, parts
+from .records import Record, Records
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One look at all devices; ``uses`` is ``None`` where they cannot be seen."""
+
+    uses: Sequence[Use] | None
+    parked: Sequence[Kept] = ()
+
+    def parked_of(self, owner: str) -> tuple[Kept, ...]:
+        """What is parked of an owner's processes."""
+        theirs = {use.process for use in self.uses or () if use.owner == owner and use.parked}
+        return tuple(
+            replace(kept, server=owner)
+            for kept in self.parked
+            if not theirs.isdisjoint(kept.processes)
+        )
+
+
+@dataclass
+class Held:
+    """Leases of Jupyter servers. Its methods block: the engine calls them in a thread."""
+
+    records: Records
+    devices: Devices
+
+    def start(self, key: Key, launch: Launch) -> None:
+        """Grant the devices and restore what was parked; StartRefused, RestoreRefused."""
+        if not launch.server:
+            raise StartRefused("server: a held lease names the session that holds it")
+        record = self.records.get(key)
+        if record is None:
+            owner, placement = launch.server, launch.placement
+            record = Record(key, self.records.broker, Mode.HELD, owner, placement)
+            self.records.save(record)
+        try:
+            self.devices.grant(record.owner, record.placement)
+        except DeviceError as error:
+            self.records.discard(key)
+            raise StartRefused(str(error)) from error
+        try:
+            self._restore(launch.kept, record)
+        except DeviceError as error:
+            raise RestoreRefused(str(error)) from error
+
+    def stop(self, record: Record, how: Stop) -> None:
+        """Nothing new is opened from now on; PARK and KILL also free what is open.
+
+        EngineError where that failed: the next stage may still work."""
+        self.records.ask(record.key, how)
+        try:
+            self.devices.revoke(record.owner)
+            if how is Stop.PARK:
+                self.devices.park(record.owner)
+            uses = self.devices.usage() if how is Stop.KILL else ()
+        except DeviceError as error:
+            raise EngineError(str(error)) from error
+        for process in _processes(_active(record, uses)):
+            parts.signal_process(process, signal.SIGKILL)
+
+    def look(self, record: Record, sight: Sight) -> Report:
+        """The present Report; recorded for good when the devices are proven free."""
+        active = _active(record, sight.uses or ())
+        report = Report(
+            record.key,
+            Phase.RUNNING,
+            Mode.HELD,
+            processes=_processes(active),
+            memory_mib=sum(use.memory_mib for use in active),
+            kept=self._kept(record, sight),
+        )
+        if sight.uses is None or active or not self.records.asked(record.key):
+            return report
+        return self._freed(record, report)
+
+    def _freed(self, record: Record, report: Report) -> Report:
+        try:
+            # It may have been asked and not done (a crash between the two), and a process
+            # may have come since the look: revoke, and then look again, is the proof.
+            self.devices.revoke(record.owner)
+            sight = Sight(self.devices.usage(), self.devices.parked())
+        except DeviceError:
+            return report
+        if _active(record, sight.uses or ()):
+            return report
+        kept = self._kept(record, sight)
+        return self.records.end(replace(report, phase=Phase.EXITED, kept=kept))
+
+    def _kept(self, record: Record, sight: Sight) -> tuple[Kept, ...]:
+        attempt = record.key.attempt
+        return tuple(replace(kept, attempt=attempt) for kept in sight.parked_of(record.owner))
+
+    def _restore(self, kept: Iterable[Kept], record: Record) -> None:
+        images = [item for item in kept if item.rung is Rung.GPU_STATE]
+        if not images:
+            return
+        parked = {process for item in self.devices.parked() for process in item.processes}
+        back = [
+            item
+            for item in images
+            # One that lives and is not parked was restored before.
+            if not all(processes.alive(p) and p not in parked for p in item.processes)
+        ]
+        if back:
+            self.devices.restore(back, record.placement)
+
+
+def _active(record: Record, uses: Iterable[Use]) -> list[Use]:
+    """What the lease uses at present on its devices."""
+    devices = {share.device for share in record.placement}
+    return [
+        use
+        for use in uses
+        if use.owner == record.owner and use.device in devices and not use.parked
+    ]
+
+
+def _processes(uses: Iterable[Use]) -> tuple[Process, ...]:
+    return tuple(dict.fromkeys(use.process for use in uses))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The local engine: this machine's GPUs, processes under shims, leases of its servers.
+
+It owns no process and keeps no state but files (``records``): a broker that was killed is
+replaced by one that calls ``poll()``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal, ParamSpec, TypeVar
+
+from ..core.model import Kept, Key, Mode, Node, Rung, Seconds
+from ..devices import DeviceError, Devices
+from . import Caps, EngineError, Launch, LogChunk, Poll, Report, Stop
+from .folder import Folder, rank_log
+from .held import Held, Sight
+from .hosted import Hosted
+from .records import Record, Records
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = 4
+"""Own threads, so that a folder on a dead file server cannot hold up anything else."""
+_SETTLE: Seconds = 1.0
+
+
+class LocalEngine:
+    """Engine of the machine that the broker runs on (``engines.Engine``)."""
+
+    name = "local"
+
+    def __init__(
+        self,
+        devices: Devices,
+        state: Path,
+        broker_id: str,
+        run_as: Literal["user", "self"],
+        clock: Callable[[], Seconds],
+    ) -> None:
+        """``state`` is made when it is needed, and is the engine's alone.
+
+        ValueError for ``run_as="user"`` without the rights for it."""
+        if run_as == "user" and os.geteuid() != 0:
+            raise ValueError("run_as: 'user' needs a broker that runs as root (or set 'self')")
+        self.caps = Caps(accounts=run_as == "user")
+        self._devices = devices
+        self._clock = clock
+        self._records = Records(state, broker_id)
+        self._hosted = Hosted(self._records, devices, accounts=run_as == "user")
+        self._held = Held(self._records, devices)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="local-engine")
+        self._looking = asyncio.Lock()
+        self._busy: dict[Key, asyncio.Lock] = {}
+        self._pruned = False
+
+    async def nodes(self) -> Sequence[Node]:
+        """The nodes of the devices, with this machine's processors and memory."""
+        return await self._call(self._nodes)
+
+    async def start(self, key: Key, launch: Launch) -> None:
+        """Start all parts or none; held: grant and restore."""
+        async with self._lock(key):
+            await self._call(self._start, key, launch)
+
+    async def signal(self, key: Key, signum: int) -> None:
+        """Send a signal to the main process group of every part."""
+        async with self._lock(key):
+            await self._call(self._signal, key, signum)
+
+    async def stop(self, key: Key, how: Stop) -> None:
+        """Ask every part to leave, or make it."""
+        async with self._lock(key):
+            await self._call(self._stop, key, how)
+
+    async def poll(self) -> Poll:
+        """Every key that is not forgotten."""
+        async with self._looking:
+            began = self._clock()
+            reports, parked = await self._call(self._poll, began)
+            return Poll(began, reports, _SETTLE, parked)
+
+    async def logs(self, key: Key, rank: int, offset: int, limit: int) -> LogChunk:
+        """Bytes of a rank's log, also of keys that were forgotten."""
+        return await self._thread(self._logs, key, rank, offset, limit)
+
+    async def ranks(self, key: Key) -> Sequence[int]:
+        """Ranks that have a log, also of keys that were forgotten."""
+        return await self._thread(self._ranks, key)
+
+    async def drop(self, kept: Kept) -> None:
+        """Forget a parked image."""
+        if kept.rung is Rung.GPU_STATE:
+            await self._call(self._devices.drop, kept)
+
+    async def forget(self, key: Key) -> None:
+        """Do not report this key any more; its folder stays."""
+        async with self._lock(key):
+            await self._call(self._forget, key)
+        self._busy.pop(key, None)
+
+    # -- everything below runs in a thread
+
+    def _nodes(self) -> Sequence[Node]:
+        memory_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+        cpu_milli = len(os.sched_getaffinity(0)) * 1000
+        return [
+            replace(
+                node,
+                engine=self.name,
+                cpu_milli=node.cpu_milli or cpu_milli,
+                host_memory_mib=node.host_memory_mib or memory_mib,
+            )
+            for node in self._devices.inventory()
+        ]
+
+    def _start(self, key: Key, launch: Launch) -> None:
+        if self._records.ended(key) or self._records.forgotten(key):
+            return  # late: it ran, and it is over
+        if self._records.asked(key):
+            raise EngineError(f"{key!s} was asked to leave")
+        side = self._held if launch.mode is Mode.HELD else self._hosted
+        side.start(key, launch)
+
+    def _signal(self, key: Key, signum: int) -> None:
+        record = self._living(key)
+        if record and record.mode is Mode.HOSTED:
+            self._hosted.signal(record, signum)
+
+    def _stop(self, key: Key, how: Stop) -> None:
+        record = self._living(key)
+        if record:
+            side = self._held if record.mode is Mode.HELD else self._hosted
+            side.stop(record, how)
+
+    def _poll(self, began: Seconds) -> tuple[dict[Key, Report], tuple[Kept, ...]]:
+        if not self._pruned:
+            self._records.prune(began)
+            self._pruned = True
+        sight = self._sight()
+        reports = {}
+        for key in self._records.present():
+            if report := self._records.ended(key) or self._report(key, sight):
+                reports[key] = report
+        owners = {use.process: use.owner for use in sight.uses or ()}
+        parked = (replace(kept, server=owners.get(kept.processes[0], "")) for kept in sight.parked)
+        return reports, tuple(parked)
+
+    def _sight(self) -> Sight:
+        try:
+            return Sight(self._devices.usage(), self._devices.parked())
+        except DeviceError:
+            return Sight(None)
+
+    def _report(self, key: Key, sight: Sight) -> Report | None:
+        record = self._records.get(key)
+        if record is None:
+            return None
+        if record.mode is Mode.HELD:
+            return self._held.look(record, sight)
+        return self._hosted.look(record)
+
+    def _logs(self, key: Key, rank: int, offset: int, limit: int) -> LogChunk:
+        return self._folder(key).read(rank_log(rank), offset, limit)
+
+    def _ranks(self, key: Key) -> Sequence[int]:
+        return self._folder(key).ranks()
+
+    def _forget(self, key: Key) -> None:
+        if self._records.ended(key):
+            self._hosted.forget(key)
+            self._records.forget(key)
+
+    def _living(self, key: Key) -> Record | None:
+        return None if self._records.ended(key) else self._records.get(key)
+
+    def _folder(self, key: Key) -> Folder:
+        record = self._records.get(key) or self._records.forgotten(key)
+        if record is None or record.mode is Mode.HELD:
+            raise FileNotFoundError(f"there are no logs of {key!s}")
+        return Folder(record.folder, record.uid)
+
+    # -- threads
+
+    def _lock(self, key: Key) -> asyncio.Lock:
+        return self._busy.setdefault(key, asyncio.Lock())
+
+    async def _call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run it in a thread; what the disk or the devices cannot do is an EngineError."""
+        try:
+            return await self._thread(verb, *args, **kwargs)
+        except (OSError, DeviceError) as error:
+            raise EngineError(str(error)) from error
+
+    async def _thread(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: verb(*args, **kwargs))
