@@ -126,7 +126,11 @@ def _waiting_rows() -> _Rows:
             e.Resume,
             _row(m.same, "unchanged", _session, "session"),
         ),
-        ((S.QUEUED, S.PARKED), e.KeptLost, _row(m.kept_lost, "unchanged, degraded")),
+        (
+            (S.QUEUED, S.PARKED),
+            e.KeptLost,
+            _row(m.kept_lost, "unchanged, degraded", _kept, "something is kept"),
+        ),
     ]
 
 

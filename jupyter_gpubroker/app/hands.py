@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The shell's hands: perform duties on engines, and look at engines again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ..broker import inputs as i
+from ..broker.world import World
+from ..core.model import LEASED, Holder, Job, JobId, Key, Mode, Process, Share, State
+from ..devices import processes
+from ..engines import (
+    Engine,
+    EngineError,
+    Launch,
+    Phase,
+    Poll,
+    Report,
+    RestoreRefused,
+    StartRefused,
+    Stop,
+)
+from ..store import LaunchRow
+from .setup import Setup
+
+log = logging.getLogger(__name__)
+
+NODES_EVERY_S = 5.0
+POLL_BUSY_S = 0.1
+"""Between looks while something starts or leaves."""
+POLL_CALM_S = 0.5
+
+Put = Callable[[i.Fact], None]
+LaunchRows = Callable[[JobId], Awaitable[LaunchRow | None]]
+
+_STOPS = {i.Act.PARK: Stop.PARK, i.Act.TERM: Stop.TERM, i.Act.KILL: Stop.KILL}
+
+
+class Hands:
+    """Everything that touches engines and devices; reports back with facts."""
+
+    def __init__(self, setup: Setup, put: Put, launch_row: LaunchRows) -> None:
+        self._setup = setup
+        self._put = put
+        self._launch_row = launch_row
+        self._watching: list[asyncio.Task[None]] = []
+        self._look = asyncio.Event()
+
+    def engine_of(self, job: Job | None) -> Engine:
+        """The engine that runs, or ran, a Job; FileNotFoundError for an unknown one."""
+        engines = self._setup.engines
+        if job is None:
+            raise FileNotFoundError("no such job")
+        if job.lease is not None and job.lease.engine in engines:
+            return engines[job.lease.engine]
+        return next(iter(engines.values()))
+
+    def environment(self, job: Job) -> dict[str, str]:
+        """What binds a process to the Job's lease; no lease = to no GPU."""
+        shares: tuple[Share, ...] = ()
+        if job.lease is not None and job.state is not State.STOPPING:
+            shares = job.lease.placement
+        return dict(self._setup.devices.environment(shares))
+
+    def guarantees(self, job: Job) -> dict[str, object]:
+        """What the Job's lease guarantees."""
+        caps = self._setup.devices.caps
+        return {
+            "memory": caps.memory,
+            "fault": caps.fault,
+            "parkable": bool(job.terms.park) and caps.parks,
+            "sentence": "; ".join(filter(None, (caps.sentence, self._setup.isolation))),
+        }
+
+    # --- duties -------------------------------------------------------------------------
+
+    async def perform(self, duty: i.Duty) -> None:
+        """Do it, and say how it ended."""
+        did, text, node = i.Did.DONE, "", ""
+        try:
+            await self._do(duty, self._setup.engines[duty.engine])
+        except StartRefused as refused:
+            did, text, node = i.Did.REFUSED, refused.text, refused.node
+        except RestoreRefused as refused:
+            did, text = i.Did.RESTORE_REFUSED, str(refused)
+        except (EngineError, OSError) as error:
+            did, text = i.Did.FAILED, str(error)
+            log.warning("%s %s: %s", duty.act, duty.key, error)
+        self._put(i.DutyDone(duty, did, text, node))
+        self._look.set()
+
+    async def _do(self, duty: i.Duty, engine: Engine) -> None:
+        match duty.act:
+            case i.Act.START:
+                await engine.start(duty.key, await self._launch(duty))
+            case i.Act.FORGET:
+                await engine.forget(duty.key)
+            case i.Act.DROP:
+                for kept in duty.kept:
+                    await engine.drop(kept)
+            case _:
+                await engine.stop(duty.key, _STOPS[duty.act])
+
+    async def _launch(self, duty: i.Duty) -> Launch:
+        if duty.mode is Mode.HELD:
+            return Launch(
+                mode=Mode.HELD,
+                placement=duty.placement,
+                time_limit=duty.time_limit,
+                server=duty.server,
+                kept=duty.kept,
+            )
+        row = await self._launch_row(duty.key.job)
+        if row is None:
+            raise StartRefused("what it runs is not stored any more")
+        folder = self._setup.jobs_folder(row.account) / duty.key.job / str(duty.key.attempt)
+        return Launch(
+            mode=Mode.HOSTED,
+            placement=duty.placement,
+            argv=row.argv,
+            env=row.env,
+            cwd=row.cwd,
+            user=row.account,
+            torchrun=row.torchrun,
+            python=row.python,
+            folder=str(folder),
+            files=row.files,
+            time_limit=duty.time_limit,
+        )
+
+    # --- looking ------------------------------------------------------------------------
+
+    def watch(self, world: Callable[[], World]) -> None:
+        """Look at every engine from now on; called once."""
+        if self._watching:
+            return
+        loops: list[Coroutine[Any, Any, None]] = []
+        for engine in self._setup.engines.values():
+            loops += [self._watch_nodes(engine), self._watch_reports(engine, world)]
+        self._watching = [asyncio.create_task(loop) for loop in loops]
+
+    def close(self) -> None:
+        """Stop looking."""
+        for task in self._watching:
+            task.cancel()
+
+    async def _watch_nodes(self, engine: Engine) -> None:
+        while True:
+            try:
+                self._put(i.NodesSeen(engine.name, await engine.nodes()))
+            except (EngineError, OSError) as error:
+                self._put(i.EngineDown(engine.name, str(error)))
+            await asyncio.sleep(NODES_EVERY_S)
+
+    async def _watch_reports(self, engine: Engine, world: Callable[[], World]) -> None:
+        while True:
+            self._look.clear()
+            try:
+                self._put(await self._poll(engine, world()))
+            except (EngineError, OSError) as error:
+                self._put(i.EngineDown(engine.name, str(error)))
+            moving = any(
+                job.state in LEASED and job.state is not State.RUNNING
+                for job in world().jobs.values()
+            )
+            with suppress(TimeoutError):
+                pause = POLL_BUSY_S if moving else POLL_CALM_S
+                await asyncio.wait_for(self._look.wait(), pause)
+            await asyncio.sleep(0.02)  # a burst of finished duties is one look
+
+    async def _poll(self, engine: Engine, world: World) -> i.PollSeen:
+        poll = await engine.poll()
+        holders = [job.holder for job in world.living() if job.holder is not None]
+        dead = await asyncio.to_thread(_dead, holders)
+        return i.PollSeen(
+            engine=engine.name,
+            began=poll.began,
+            settle=poll.settle,
+            reports=tuple(_seen(engine.name, poll, report) for report in poll.reports.values()),
+            parked=poll.parked,
+            dead_holders=dead,
+        )
+
+
+def _seen(engine: str, poll: Poll, report: Report) -> i.ReportSeen:
+    return i.ReportSeen(
+        engine=engine,
+        key=Key(*report.key),
+        phase=str(report.phase),
+        mode=report.mode,
+        began=poll.began,
+        code=report.code,
+        failed_rank=report.failed_rank,
+        all_zero=report.phase is Phase.EXITED and all(code == 0 for code in report.codes),
+        text=report.text,
+        processes=report.processes,
+        memory_mib=report.memory_mib,
+        kept=report.kept,
+        complete=report.marked_complete,
+        checkpoint=report.checkpoint,
+    )
+
+
+def _dead(holders: Sequence[Holder]) -> tuple[Holder, ...]:
+    """Of these, the ones proven gone: on this host, and no such process or another boot."""
+    here = os.uname().nodename
+    boot = processes.boot_id()
+    return tuple(
+        holder
+        for holder in dict.fromkeys(holders)
+        if holder.host == here
+        and (holder.boot != boot or not processes.alive(Process(holder.pid, holder.start)))
+    )

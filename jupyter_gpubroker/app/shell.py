@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The async shell around the broker: drain the inbox, commit, answer, act, wake up.
+
+Everything slow runs in threads or tasks; one loop owns the Broker, so that it never
+sees two turns at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import NoReturn, ParamSpec, TypeVar
+
+from ..broker import Broker, Turn
+from ..broker import inputs as i
+from ..broker.world import World
+from ..core.model import Job, JobId, Key, Seconds
+from ..engines import LogChunk
+from ..service import Degraded
+from ..store import Entry, LaunchRow, Loaded, PolicyRow, StaleEpoch, StoreError
+from .hands import Hands
+from .journal import Journal
+from .setup import Setup, new_id
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger(__name__)
+
+STORE_RETRY_S = 5.0
+STORE_MISSING = "the store is not open yet"
+
+
+class Shell:
+    """Implements ``service.Desk``; ``run`` until cancelled, or until another broker opened
+    the store (StaleEpoch is raised)."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.clock = setup.clock
+        self.ready = asyncio.Event()
+        self.journal = Journal(self._read)
+        self._inbox: asyncio.Queue[tuple[i.Input, asyncio.Future[i.Answer] | None]] = (
+            asyncio.Queue()
+        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._hands = Hands(setup, self.put, self._launch_row)
+        self.broker = self._broker(_nothing())
+        self.world.problems = {"store": STORE_MISSING, **setup.problems}
+
+    # --- Desk ---------------------------------------------------------------------------
+
+    @property
+    def world(self) -> World:
+        """What the broker knows; read only."""
+        return self.broker.world
+
+    async def ask(self, question: i.Question) -> Job | None:
+        """Decide, commit, then answer."""
+        if not self.ready.is_set():
+            raise Degraded(self.world.problems.get("store", STORE_MISSING))
+        if isinstance(question, i.Submit):
+            account = self.setup.account(question.user)
+            question = replace(question, launch=replace(question.launch, account=account))
+        answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
+        self._inbox.put_nowait((question, answer))
+        given = await answer
+        if given.error is not None:
+            raise given.error
+        return given.job
+
+    def entries(self, after: int) -> AsyncIterator[Sequence[Entry]]:
+        """Journal entries with seq > ``after``, waiting for new ones."""
+        return self.journal.follow(after)
+
+    async def story(self, job: str, limit: int) -> Sequence[Entry]:
+        """The last entries about one Job, oldest first."""
+        return await self._in_thread(self.setup.store.story, job, limit)
+
+    async def find(self, job: str) -> Job | None:
+        """A Job, also one that is no longer in memory."""
+        known = self.world.jobs.get(job)
+        if known is not None or not self.ready.is_set():
+            return known
+        return await self._in_thread(self.setup.store.job, job)
+
+    async def logs(self, key: Key, rank: int, offset: int, limit: int) -> LogChunk:
+        """Part of a rank's log."""
+        return await self._hands.engine_of(await self.find(key.job)).logs(key, rank, offset, limit)
+
+    async def ranks(self, key: Key) -> Sequence[int]:
+        """Ranks that have a log."""
+        return await self._hands.engine_of(await self.find(key.job)).ranks(key)
+
+    def environment(self, job: Job) -> dict[str, str]:
+        """What binds a process to the Job's lease."""
+        return self._hands.environment(job)
+
+    def guarantees(self, job: Job) -> dict[str, object]:
+        """What the Job's lease guarantees."""
+        return self._hands.guarantees(job)
+
+    def policy(self) -> tuple[PolicyRow, str]:
+        """The current policy and how the file differs."""
+        row = self.world.policy_row
+        if row is None:
+            row = PolicyRow(0, self.setup.policy_document, "default", 0.0)
+        same = row.document == self.setup.policy_document
+        drift = "" if same else "policy.yaml differs from the policy in force; apply it to use it"
+        return row, drift
+
+    # --- the loop -----------------------------------------------------------------------
+
+    def put(self, fact: i.Fact) -> None:
+        """News that nobody waits for."""
+        self._inbox.put_nowait((fact, None))
+
+    async def run(self) -> NoReturn:
+        """Open the store (again and again if it must be), then take turns for ever."""
+        wake: Seconds | None = None
+        try:
+            while True:
+                if not self.ready.is_set():
+                    await self._open()
+                    wake = self.clock()
+                news = await self._wait(wake)
+                wake = await self._turn(news)
+        finally:
+            await self._close()
+
+    async def _open(self) -> None:
+        while True:
+            try:
+                loaded = await self._in_thread(self.setup.store.open)
+            except StoreError as error:
+                self.world.problems["store"] = str(error)
+                log.error("store: %s", error)
+                await asyncio.sleep(STORE_RETRY_S)
+                continue
+            problems = {k: v for k, v in self.world.problems.items() if k != "store"}
+            self.broker = self._broker(loaded)
+            self.world.problems |= problems
+            self._check_stored_policy(loaded)
+            self.ready.set()
+            self._hands.watch(lambda: self.world)
+            return
+
+    def _broker(self, loaded: Loaded) -> Broker:
+        world = World.of(loaded, self.setup.policy, self.clock())
+        return Broker(world, self.setup.ladders, new_id)
+
+    def _check_stored_policy(self, loaded: Loaded) -> None:
+        row, parse = loaded.policy, self.setup.parse_policy
+        if row is None:
+            if "policy" not in self.world.problems:
+                apply = i.ApplyPolicy("broker", self.setup.policy_document, self.setup.policy)
+                self._inbox.put_nowait((apply, asyncio.get_running_loop().create_future()))
+            return
+        try:
+            self.world.policy = parse(row.document, row.revision)
+            self.world.problems.pop("policy", None)
+        except ValueError as error:
+            self.world.problems["policy"] = f"the stored policy cannot be used: {error}"
+
+    async def _wait(
+        self, wake: Seconds | None
+    ) -> list[tuple[i.Input, asyncio.Future[i.Answer] | None]]:
+        timeout = None if wake is None else max(0.0, wake - self.clock())
+        news = []
+        try:
+            news.append(await asyncio.wait_for(self._inbox.get(), timeout))
+        except TimeoutError:
+            return []
+        while not self._inbox.empty():
+            news.append(self._inbox.get_nowait())
+        return news
+
+    async def _turn(
+        self, news: Sequence[tuple[i.Input, asyncio.Future[i.Answer] | None]]
+    ) -> Seconds | None:
+        answers = [answer for _, answer in news if answer is not None]
+        turn = self.broker.turn([item for item, _ in news], self.clock())
+        try:
+            if turn.writes:
+                await self._in_thread(self.setup.store.commit, turn.writes)
+        except StaleEpoch:
+            _fail(answers, Degraded("another broker has taken over"))
+            raise
+        except StoreError as error:
+            # The world in memory is ahead of the store: start again from what is stored.
+            log.error("commit failed, loading again: %s", error)
+            _fail(answers, Degraded(f"nothing was changed: {error}"))
+            self.ready.clear()
+            self.world.problems["store"] = str(error)
+            return None
+        self._answer(answers, turn)
+        self.journal.add(turn.writes.entries)
+        for duty in turn.duties:
+            self._spawn(duty)
+        return turn.next
+
+    def _answer(self, answers: Sequence[asyncio.Future[i.Answer]], turn: Turn) -> None:
+        for future, answer in zip(answers, turn.answers, strict=True):
+            if not future.done():
+                future.set_result(answer)
+
+    def _spawn(self, duty: i.Duty) -> None:
+        task = asyncio.create_task(self._hands.perform(duty), name=f"{duty.act} {duty.key}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _close(self) -> None:
+        self.ready.clear()
+        self._hands.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._in_thread(self.setup.store.close)
+        self._thread.shutdown()
+
+    # --- the store ----------------------------------------------------------------------
+
+    async def _in_thread(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, lambda: call(*args, **kwargs))
+
+    async def _read(self, after: int, limit: int) -> Sequence[Entry]:
+        return await self._in_thread(self.setup.store.entries, after, limit)
+
+    async def _launch_row(self, job: JobId) -> LaunchRow | None:
+        return await self._in_thread(self.setup.store.launch, job)
+
+
+def _fail(answers: Sequence[asyncio.Future[i.Answer]], error: Exception) -> None:
+    for answer in answers:
+        if not answer.done():
+            answer.set_result(i.Answer(error=error))
+
+
+def _nothing() -> Loaded:
+    """What there is before a store is open."""
+    return Loaded(
+        jobs=(),
+        seq=0,
+        usage=(),
+        quarantined=(),
+        policy=None,
+        submits={},
+        servers={},
+        drained={},
+        broker_id="",
+    )
