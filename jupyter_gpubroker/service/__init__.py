@@ -43,8 +43,8 @@ class Desk(Protocol):
         """Ranks that have a log."""
         ...
 
-    def environment(self, job: Job) -> dict[str, str]:
-        """What binds a process to the Job's lease; no lease = to no GPU."""
+    def environment(self, job: Job | None) -> dict[str, str]:
+        """What binds a process to the Job's lease; no Job, or no lease = to no GPU."""
         ...
 
     def guarantees(self, job: Job) -> dict[str, object]:

@@ -75,7 +75,7 @@ class RequestIn(In):
     """The shape of a Job. ``gpus`` is per node; a fraction asks for a share of one GPU."""
 
     nodes: int = Field(1, le=10**6)
-    gpus: Amount = 1
+    gpus: Amount = 1.0
     memory: Amount | None = Field(None, description="instead of gpus: a share by memory, as 20GiB")
     cpus: float = Field(0, ge=0, le=10**6)
     host_memory: Amount | None = None

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The one place where exceptions become HTTP statuses."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from tornado.web import HTTPError
+
+from ..broker.inputs import Unknown
+from ..core.model import Conflict, Refusal
+from ..wire import ErrorOut
+from . import Degraded
+from .auth import Forbidden, HubUnreachable, Unauthenticated
+
+log = logging.getLogger(__name__)
+
+
+class Limited(Exception):
+    """Too many at once; the message says of what."""
+
+
+_STATUS: dict[type[Exception], tuple[int, str]] = {
+    Unauthenticated: (401, "unauthenticated"),
+    Forbidden: (403, "forbidden"),
+    Unknown: (404, "not-found"),
+    Conflict: (409, "conflict"),
+    Limited: (429, "limit"),
+    Degraded: (503, "degraded"),
+    HubUnreachable: (503, "hub-unreachable"),
+}
+_TORNADO = {404: "not-found", 405: "method-not-allowed"}
+
+
+def translate(error: BaseException) -> tuple[int, ErrorOut]:
+    """The status and the answer of an error; an unexpected one is logged and says nothing."""
+    if isinstance(error, Refusal):
+        return 400, refused(error)
+    for kind, (status, word) in _STATUS.items():
+        if isinstance(error, kind):
+            return status, ErrorOut(error=word, message=str(error.args[0] if error.args else word))
+    if isinstance(error, HTTPError) and error.status_code < 500:
+        word = _TORNADO.get(error.status_code, "refused")
+        return error.status_code, ErrorOut(error=word, message=error.reason or word)
+    log.error("unexpected error", exc_info=error)
+    message = "an error in the broker; its log says more"
+    return 500, ErrorOut(error="internal", message=message)
+
+
+def refused(refusal: Refusal) -> ErrorOut:
+    """The answer of a Refusal."""
+    return ErrorOut(
+        error="refused", field=refusal.field, message=refusal.message, remedy=refusal.remedy
+    )
+
+
+def refusal_of(error: ValidationError, model: type[BaseModel]) -> Refusal:
+    """The first thing wrong with an input, as a Refusal naming the field."""
+    found = error.errors(include_url=False)
+    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
+    return _refusal(first, model)
+
+
+def _refusal(detail: ErrorDetails, model: type[BaseModel]) -> Refusal:
+    field = ".".join(str(part) for part in detail["loc"] if part != "[key]")
+    inner = detail.get("ctx", {}).get("error")
+    match detail["type"]:
+        case "json_invalid":
+            return Refusal("body", f"is not JSON: {detail['ctx']['error']}")
+        case "extra_forbidden":
+            return Refusal(field, "is not known", _known(detail["loc"], model))
+        case "missing":
+            return Refusal(field, "is missing")
+        case "value_error" if isinstance(inner, Refusal):
+            return Refusal(field, inner.message, inner.remedy)
+        case "value_error":
+            return Refusal(field, str(inner))
+        case _:
+            return Refusal(field or "body", _lower(detail["msg"]))
+
+
+def _known(loc: Sequence[int | str], model: type[BaseModel]) -> str:
+    """The keys that would be right where an unknown one stands."""
+    for part in loc[:-1]:
+        info = model.model_fields.get(str(part))
+        inner = None if info is None else info.annotation
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return ""
+        model = inner
+    return "known: " + ", ".join(info.alias or name for name, info in model.model_fields.items())
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
