@@ -46,8 +46,9 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
+def lab(short_tmp: Path) -> Iterator[Lab]:
     """A world and everything that was started in it, ended afterwards."""
-    root = tmp_path / "world"
+    short_tmp.chmod(0o711)  # for holders of other accounts
+    root = short_tmp / "world"
     with ExitStack() as stack:
         yield Lab(root, SimulatedDevices.create(root, "2x4:24GiB:sim-a100"), stack)

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A process that holds simulated GPU memory, told what to do line by line (see talk.py).
 
-It answers ``["ok", value]`` or ``[name of the exception, text]``. ``fork`` and ``rawfork``
-leave a child behind: one that Python knows of, and one that keeps every descriptor.
+It answers ``["ok", value]`` or ``[name of the exception, text]``.
 """
 
 from __future__ import annotations
@@ -10,12 +9,19 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import random
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
-from jupyter_gpubroker.devices.simulated import Holding, HoldLost, HoldRefused, hold
+from jupyter_gpubroker.devices.simulated import (
+    Holding,
+    HoldLost,
+    HoldRefused,
+    SimulatedDevices,
+    hold,
+)
+from jupyter_gpubroker.devices.simulated.world import World
 
 holdings: list[Holding] = []
 busy = False
@@ -43,16 +49,26 @@ def fork() -> None:
         signal.pause()
 
 
-def race(rounds: int, most: int) -> int:
-    """Take and give back random amounts; how often it was let."""
-    taken = 0
-    for _ in range(rounds):
+def rawfork() -> int:
+    """Leave a child that keeps every descriptor, as a C library's fork would."""
+    child: int = ctypes.CDLL(None).fork()
+    while child == 0:
+        signal.pause()
+    return child
+
+
+def race(rounds: int, memory_mib: int) -> int:
+    """Take and give back all of a device, again and again; the most ever seen in use."""
+    devices = SimulatedDevices(Path(os.environ["GPUBROKER_SIMULATED"]))
+    most = 0
+    while rounds:
         try:
-            with hold(random.randint(1, most)):
-                taken += 1
+            with hold(memory_mib):
+                most = max(most, sum(use.memory_mib for use in devices.usage()))
+                rounds -= 1
         except HoldRefused:
             continue
-    return taken
+    return most
 
 
 def do(verb: str, *words: str) -> Any:
@@ -70,13 +86,15 @@ def do(verb: str, *words: str) -> Any:
             return holdings[int(words[0])].parked
         case "see":
             os.environ["CUDA_VISIBLE_DEVICES"] = words[0]
+        case "become":
+            os.setuid(int(words[0]))
         case "race":
             return race(int(words[0]), int(words[1]))
         case "rawfork":
-            child = ctypes.CDLL(None).fork()
-            while child == 0:
-                signal.pause()
-            return child
+            return rawfork()
+        case "lockfork":
+            with World(Path(os.environ["GPUBROKER_SIMULATED"])).locked():
+                return rawfork()
     return None
 
 

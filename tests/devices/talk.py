@@ -56,6 +56,12 @@ class Talk:
         """True while there is no answer to read."""
         return self._answers.empty()
 
+    def waits(self) -> bool:
+        """True once it goes to sleep again and again, False as soon as it answers."""
+        before = self._sleeps()
+        until(lambda: not self.quiet() or self._sleeps() > before + 20, what="waiting")
+        return self.quiet()
+
     def interrupt(self) -> Any:
         """Interrupt what it does, as a kernel is interrupted, until it answers."""
 
@@ -87,6 +93,10 @@ class Talk:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    def _sleeps(self) -> int:
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
     def _read(self) -> None:
         assert self._child.stdout

@@ -11,6 +11,7 @@ from jupyter_gpubroker.core.model import Rung
 from jupyter_gpubroker.devices import DeviceError, processes
 from jupyter_gpubroker.devices.simulated import SimulatedDevices
 
+from .. import needs
 from ..until import until
 from .conftest import GIB, MEMORY, Lab
 
@@ -77,9 +78,11 @@ def test_using_parked_memory_waits_until_it_is_back(lab: Lab, words: tuple[objec
     holder.ask("hold", GIB)
     kept = lab.devices.park("nb1/")
     holder.tell(*words)
-    assert holder.interrupt()[0] == "KeyboardInterrupt", "it waited, and could be interrupted"
+    assert holder.waits()
+    assert holder.interrupt()[0] == "KeyboardInterrupt"
     assert tuple(lab.devices.parked()) == kept, "an interrupt leaves it parked"
     holder.tell(*words)
+    assert holder.waits()
     lab.devices.restore(kept, [share])
     assert holder.answer()[0] == "ok"
 
@@ -174,6 +177,20 @@ def test_dropping_does_not_touch_what_is_on_a_device(lab: Lab) -> None:
     lab.devices.restore(kept, [share])
     lab.devices.drop(kept[0])
     assert lab.used() == [(share.device, GIB, False)]
+
+
+def test_a_holder_of_another_account_is_parked_and_restored_by_root(lab: Lab) -> None:
+    needs.root()
+    share = lab.share()
+    holder, other = lab.holder("nb1/", share), lab.holder("nb2/", share)
+    holder.ask("become", 65533)
+    other.ask("become", 65534)
+    assert holder.ask("hold", GIB) == ["ok", [share.device]]
+    assert other.ask("hold", MEMORY)[0] == "HoldRefused"
+    lab.devices.restore(lab.devices.park("nb1/"), [share])
+    assert holder.ask("touch", 0) == ["ok", [share.device]]
+    assert holder.ask("release", 0) == ["ok", None]
+    assert not lab.used()
 
 
 def test_a_second_world_view_sees_what_the_first_parked(lab: Lab) -> None:
