@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The broker in virtual time: the ways of work, then the same with everything going wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpubroker import policy
+from jupyter_gpubroker.broker import inputs as i
+from jupyter_gpubroker.core import events as e
+from jupyter_gpubroker.core.model import (
+    Conflict,
+    Reason,
+    Refusal,
+    Request,
+    Rung,
+    State,
+)
+
+from .theatre import Faults, Theatre
+
+
+def test_a_batch_job_is_placed_started_and_completed() -> None:
+    stage = Theatre()
+    job = stage.submit("ana", gpus=2)
+    assert stage.job(job.id).state is State.STARTING
+    stage.run(5)
+    assert stage.job(job.id).state is State.RUNNING
+    stage.run(40)
+    done = stage.job(job.id)
+    assert done.state is State.COMPLETED
+    assert done.gpu_seconds > 0
+    assert stage.store.launch(job.id) is None
+
+
+def test_the_same_idempotency_key_gives_the_same_job() -> None:
+    stage = Theatre()
+    first = stage.submit("ana", idempotency="x")
+    assert stage.submit("ana", idempotency="x").id == first.id
+    assert stage.submit("bo", idempotency="x").id != first.id
+
+
+def test_two_users_race_for_the_last_gpu_and_one_waits() -> None:
+    stage = Theatre(count=1)
+    stage.submit("ana", gpus=3, lasts=100)
+    first, second = stage.submit("bo"), stage.submit("cy")
+    assert stage.job(first.id).state is State.STARTING
+    assert stage.job(second.id).state is State.QUEUED
+    why = stage.broker.world.plan.why[second.id]
+    assert why.position == 1
+    assert why.text
+
+
+def test_an_attach_session_is_placed_only_after_its_servers_hello() -> None:
+    stage = Theatre()
+    job = stage.ask(i.OpenSession("hub", "ana", "ana/", Request(gpu_milli=500), 1))
+    assert job is not None
+    stage.run(3)
+    assert stage.job(job.id).state is State.QUEUED
+    assert "server" in stage.broker.world.plan.why[job.id].text
+    stage.hello("ana")
+    stage.run(3)
+    assert stage.job(job.id).state is State.RUNNING
+
+
+def idle_session(stage: Theatre, user: str, *, gpus: int = 1) -> str:
+    job = stage.session(user, gpus=gpus)
+    stage.run(3)
+    assert stage.job(job.id).state is State.RUNNING
+    return job.id
+
+
+def test_batch_takes_idle_sessions_and_they_resume_afterwards() -> None:
+    stage = Theatre(count=1)
+    victim = idle_session(stage, "ana", gpus=4)
+    stage.run(700)
+    stage.active("ana", idle_for=700)
+    job = stage.submit("bo", gpus=4)
+    noticed = stage.job(victim)
+    assert noticed.state is State.DRAINING
+    assert noticed.notice is not None
+    assert (noticed.notice.reason, noticed.notice.for_job) == (Reason.IDLE, job.id)
+    assert stage.broker.world.plan.why[job.id].waits_for == (victim,)
+    for _ in range(5):
+        stage.run(30)
+        stage.active("ana", idle_for=stage.now)
+    assert stage.job(victim).state is State.PARKED
+    assert stage.job(victim).rung is Rung.GPU_STATE
+    stage.run(60)
+    assert stage.job(job.id).state is State.COMPLETED
+    stage.ask(i.Ask("user:ana", victim, e.Resume(person=False)))
+    stage.run(5)
+    assert stage.job(victim).state is State.RUNNING
+
+
+def test_use_within_the_grace_rescues_the_session() -> None:
+    stage = Theatre(count=1)
+    victim = idle_session(stage, "ana", gpus=4)
+    stage.run(700)
+    stage.active("ana", idle_for=700)
+    job = stage.submit("bo", gpus=4)
+    assert stage.job(victim).state is State.DRAINING
+    stage.active("ana", busy=True)
+    assert stage.job(victim).state is State.RUNNING
+    assert stage.job(job.id).state is State.QUEUED
+
+
+def test_a_notice_is_withdrawn_when_nobody_needs_it_any_more() -> None:
+    stage = Theatre(count=1)
+    victim = idle_session(stage, "ana", gpus=4)
+    stage.run(700)
+    stage.active("ana", idle_for=700)
+    job = stage.submit("bo", gpus=4)
+    assert stage.job(victim).state is State.DRAINING
+    stage.ask(i.Ask("user:bo", job.id, e.Cancel()))
+    assert stage.job(victim).state is State.RUNNING
+
+
+def test_silence_counts_as_in_use() -> None:
+    stage = Theatre(count=1)
+    victim = idle_session(stage, "ana", gpus=4)
+    stage.active("ana", idle_for=0)
+    stage.run(5000)
+    stage.submit("bo", gpus=4)
+    stage.run(5)
+    assert stage.job(victim).state is State.RUNNING
+
+
+def test_the_hubs_stop_ends_the_session_and_late_news_of_it_nothing_else() -> None:
+    stage = Theatre()
+    first = idle_session(stage, "ana")
+    stage.ask(i.ServerGone("hub", "ana/", 1, i.HowGone.STOPPED))
+    stage.run(5)
+    assert stage.job(first).state is State.COMPLETED
+    second = stage.session("ana", gpus=1, incarnation=2)
+    stage.run(3)
+    stage.ask(i.ServerGone("hub", "ana/", 1, i.HowGone.STOPPED))
+    assert stage.job(second.id).state is State.RUNNING
+
+
+def test_a_server_that_died_and_came_back_keeps_its_lease() -> None:
+    stage = Theatre()
+    job = idle_session(stage, "ana")
+    stage.ask(i.ServerGone("hub", "ana/", 1, i.HowGone.GONE))
+    assert stage.job(job).state is State.DRAINING
+    stage.ask(i.OpenSession("hub", "ana", "ana/", Request(gpus=1), 2))
+    stage.hello("ana", 2)
+    stage.ask(i.Ask("user:ana", job, e.Started(1)))
+    assert stage.job(job).state is State.RUNNING
+    stage.run(400)
+    assert stage.job(job).state is State.RUNNING
+
+
+def test_another_wish_replaces_the_waiting_session() -> None:
+    stage = Theatre()
+    first = stage.ask(i.OpenSession("hub", "ana", "ana/", Request(gpus=1), 1))
+    second = stage.ask(i.OpenSession("hub", "ana", "ana/", Request(gpus=2), 2))
+    assert first is not None
+    assert second is not None
+    assert stage.job(first.id).state is State.CANCELLED
+    assert stage.job(second.id).state is State.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("request_", "field"),
+    [
+        (Request(gpus=9), "gpus"),
+        (Request(nodes=3, gpus=4), "nodes"),
+        (Request(gpus=1, flavors=("h100",)), "flavors"),
+        (Request(gpus=1, time_limit=10**9), "time"),
+    ],
+)
+def test_what_can_never_run_is_refused(request_: Request, field: str) -> None:
+    stage = Theatre()
+    question = i.OpenSession("hub", "ana", "ana/", request_, 1)
+    with pytest.raises(Refusal) as caught:
+        stage.ask(question)
+    assert field in caught.value.field
+    assert not stage.broker.world.jobs
+
+
+def test_extending_harms_nobody() -> None:
+    stage = Theatre(count=1)
+    job = stage.submit("ana", gpus=4, lasts=500)
+    stage.run(5)
+    lease = stage.job(job.id).lease
+    assert lease is not None
+    stage.ask(i.Ask("user:ana", job.id, e.Extend(100)))
+    extended = stage.job(job.id).lease
+    assert extended is not None
+    assert extended.expires == lease.expires + 100
+    stage.submit("bo", gpus=4)
+    with pytest.raises(Conflict, match="1 waiting"):
+        stage.ask(i.Ask("user:ana", job.id, e.Extend(100)))
+    alone = Theatre()
+    other = alone.submit("ana")
+    alone.run(5)
+    with pytest.raises(Refusal, match="allows"):
+        alone.ask(i.Ask("user:ana", other.id, e.Extend(8 * 86400)))
+
+
+def test_a_stubborn_job_is_killed_before_its_gpus_are_given_away() -> None:
+    stage = Theatre(count=1)
+    job = stage.submit("ana", gpus=4, lasts=10_000)
+    stage.toy.stubborn.add(job.id)
+    stage.run(5)
+    stage.ask(i.Ask("user:ana", job.id, e.Cancel()))
+    other = stage.submit("bo", gpus=4)
+    stage.run(20)
+    assert stage.job(job.id).state is State.STOPPING
+    assert stage.job(other.id).state is State.QUEUED
+    stage.run(20)
+    assert stage.job(job.id).state is State.CANCELLED
+    assert stage.job(other.id).state is State.RUNNING
+
+
+def test_a_restarted_broker_goes_on_where_it_was() -> None:
+    stage = Theatre()
+    job = stage.submit("ana", lasts=60)
+    session = idle_session(stage, "bo")
+    stage.broker = stage._boot()
+    stage.run(5)
+    assert stage.job(job.id).state is State.RUNNING
+    assert stage.job(session).state is State.RUNNING
+    stage.run(80)
+    assert stage.job(job.id).state is State.COMPLETED
+    assert stage.toy.ended[job.id] == 1
+
+
+def test_a_reload_of_the_policy_is_one_entry_and_holds_from_now() -> None:
+    stage = Theatre()
+    job = stage.submit("ana", gpus=1, lasts=500)
+    document = stage_document(grace="7s")
+    stage.ask(i.ApplyPolicy("admin:eve", document, policy.parse(document)))
+    assert stage.job(job.id).terms.grace == 7
+    entries = [entry for entry in stage.store.entries(0) if entry.event == "policy.applied"]
+    assert [entry.actor for entry in entries] == ["admin:eve"]
+
+
+def stage_document(*, grace: str) -> str:
+    return policy.DEFAULT_DOCUMENT.replace("grace: 60s", f"grace: {grace}")
+
+
+def test_a_class_with_living_jobs_cannot_vanish() -> None:
+    stage = Theatre()
+    stage.submit("ana", lasts=500)
+    document = policy.DEFAULT_DOCUMENT.replace("  batch:  ", "  other:  ")
+    with pytest.raises(Refusal, match="living jobs"):
+        stage.ask(i.ApplyPolicy("admin:eve", document, policy.parse(document)))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_nothing_is_lost_or_run_twice_whatever_fails(seed: int) -> None:
+    faults = Faults(lost_call=0.15, twice=0.1, late_news=0.2, crash=0.05, failed_commit=0.05)
+    stage = Theatre(seed, faults)
+    for k in range(12):
+        user = f"user{stage.random.randrange(4)}"
+        try:
+            if stage.random.random() < 0.3:
+                stage.session(user, milli=500)
+            else:
+                stage.submit(user, gpus=stage.random.choice([1, 2, 4]), lasts=20 + k)
+        except (RuntimeError, Conflict, Refusal):
+            pass
+        _survive(stage, stage.random.randrange(15))
+    _survive(stage, 60)
+    stage.faults = Faults()
+    for user in range(4):
+        stage.ask(i.ServerGone("hub", f"user{user}/", 1, i.HowGone.STOPPED))
+    stage.run(1500)
+    assert not stage.unfinished()
+    assert all(count == 1 for count in stage.toy.ended.values()), stage.toy.ended
+
+
+def _survive(stage: Theatre, seconds: int) -> None:
+    for _ in range(seconds):
+        try:
+            stage.run(1)
+        except RuntimeError:
+            continue
