@@ -7,7 +7,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,17 +24,24 @@ NOBODY = 65534
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder whose owner is not root: root may write everywhere, so it becomes nobody."""
+    """An empty folder, for its owner only."""
     with tempfile.TemporaryDirectory(prefix="gb-", dir="/tmp") as name:
-        root = os.geteuid() == 0
-        if root:
-            os.chown(name, NOBODY, NOBODY)
-            os.seteuid(NOBODY)
-        try:
-            yield Path(name)
-        finally:
-            if root:
-                os.seteuid(0)
+        yield Path(name)
+
+
+@contextmanager
+def nobody(folder: Path) -> Iterator[None]:
+    """Without rights beyond the owner's of ``folder``: root, who has more, becomes nobody."""
+    if os.geteuid() != 0:
+        yield
+        return
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, NOBODY, NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
 
 
 def refusal(path: Path) -> str:
@@ -66,20 +73,19 @@ def test_a_folder_that_everybody_may_write_to_is_refused(folder: Path) -> None:
     assert "use a folder of its own" in refusal(folder / "broker.sqlite")
 
 
-def test_a_folder_of_another_account_is_refused(folder: Path) -> None:
+def test_a_folder_without_the_right_to_write_is_refused(folder: Path) -> None:
     folder.chmod(0o500)
-    assert "may not write to" in refusal(folder / "broker.sqlite")
-    assert "chown" in refusal(folder / "state" / "broker.sqlite")
-    folder.chmod(0o700)
-    store, _ = open_store(f"sqlite:///{folder}/state/broker.sqlite")
-    assert store.open().seq == 0
-    store.close()
+    with nobody(folder):
+        assert "may not write to" in refusal(folder / "broker.sqlite")
+        assert "chown" in refusal(folder / "state" / "broker.sqlite")
+    assert list(folder.iterdir()) == []
 
 
-def test_a_file_of_another_account_is_refused(folder: Path) -> None:
+def test_a_file_without_the_right_to_write_is_refused(folder: Path) -> None:
     path = folder / "broker.sqlite"
     path.touch(mode=0o400)
-    assert "may not write it; give it to the account of the broker" in refusal(path)
+    with nobody(folder):
+        assert "may not write it; give it to the account of the broker" in refusal(path)
 
 
 def test_a_folder_is_no_database(folder: Path) -> None:
@@ -132,14 +138,12 @@ def test_a_row_that_cannot_be_read_is_a_sentence(folder: Path) -> None:
 
 
 def test_a_refused_store_opens_once_the_reason_is_gone(folder: Path) -> None:
-    path = folder / "srv" / "broker.sqlite"
-    folder.chmod(0o500)
-    store, lock = open_store(f"sqlite:///{path}")
+    store, lock = open_store(f"sqlite:///{folder}/srv/state/broker.sqlite")
     calls: tuple[Callable[[], object], ...] = (lock.acquire, store.open)
     for call in calls:
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreError, match="make it first"):
             call()
-    folder.chmod(0o700)
+    (folder / "srv").mkdir()
     assert lock.acquire()
     assert store.open().seq == 0
     store.close()

@@ -14,13 +14,11 @@ depends_on = None
 
 def upgrade() -> None:
     """Make all tables."""
-    op.create_table(
-        "meta",
-        sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1", name="one_row"), primary_key=True),
-        sa.Column("broker_id", sa.Text, nullable=False),
-        sa.Column("epoch", sa.BigInteger, nullable=False),
-        sa.Column("commits", sa.BigInteger, nullable=False),
-    )
+    _make_what_a_job_leaves()
+    _make_the_rest()
+
+
+def _make_what_a_job_leaves() -> None:
     op.create_table(
         "jobs",
         sa.Column("id", sa.Text, primary_key=True),
@@ -56,6 +54,22 @@ def upgrade() -> None:
         sa.Column("body", sa.Text, nullable=False),
     )
     op.create_table(
+        "submits",
+        sa.Column("user", sa.Text, primary_key=True),
+        sa.Column("key", sa.Text, primary_key=True),
+        sa.Column("job", sa.Text, sa.ForeignKey("jobs.id"), nullable=False, index=True),
+    )
+
+
+def _make_the_rest() -> None:
+    op.create_table(
+        "meta",
+        sa.Column("id", sa.Integer, sa.CheckConstraint("id = 1", name="one_row"), primary_key=True),
+        sa.Column("broker_id", sa.Text, nullable=False),
+        sa.Column("epoch", sa.BigInteger, nullable=False),
+        sa.Column("commits", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "usage",
         sa.Column("queue", sa.Text, primary_key=True),
         sa.Column("user", sa.Text, primary_key=True),
@@ -73,12 +87,6 @@ def upgrade() -> None:
         sa.Column("document", sa.Text, nullable=False),
         sa.Column("author", sa.Text, nullable=False),
         sa.Column("time", sa.Double, nullable=False),
-    )
-    op.create_table(
-        "submits",
-        sa.Column("user", sa.Text, primary_key=True),
-        sa.Column("key", sa.Text, primary_key=True),
-        sa.Column("job", sa.Text, sa.ForeignKey("jobs.id"), nullable=False, index=True),
     )
     op.create_table(
         "servers",
