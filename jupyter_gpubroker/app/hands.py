@@ -60,10 +60,10 @@ class Hands:
             return engines[job.lease.engine]
         return next(iter(engines.values()))
 
-    def environment(self, job: Job) -> dict[str, str]:
+    def environment(self, job: Job | None) -> dict[str, str]:
         """What binds a process to the Job's lease; no lease = to no GPU."""
         shares: tuple[Share, ...] = ()
-        if job.lease is not None and job.state is not State.STOPPING:
+        if job is not None and job.lease is not None and job.state is not State.STOPPING:
             shares = job.lease.placement
         return dict(self._setup.devices.environment(shares))
 

@@ -24,7 +24,7 @@ from traitlets import Bool, Enum, Unicode, default
 
 from ..client import solo_socket_path
 from ..core.model import TERMINAL
-from ..service.application import make_app
+from ..service.application import BODY_MAX, make_app
 from ..service.auth import HubAuth, PeerAuth
 from ..store import StoreError
 from ..store.lock import WriterLock, open_store
@@ -142,7 +142,8 @@ class Serving:
             loop.add_signal_handler(number, self.end.set)
         store, lock = open_store(self.app.store)
         shell = Shell(make_setup(self.app, store))
-        server = Server(make_app(shell, self._auth(), self._prefix()))
+        app = make_app(shell, self._auth(), self._prefix())
+        server = Server(app, max_body_size=BODY_MAX)
         if self.app.solo and not lock.acquire(blocking=False):
             log.info("another broker of this user runs already")
             return

@@ -96,7 +96,7 @@ class Shell:
         """Ranks that have a log."""
         return await self._hands.engine_of(await self.find(key.job)).ranks(key)
 
-    def environment(self, job: Job) -> dict[str, str]:
+    def environment(self, job: Job | None) -> dict[str, str]:
         """What binds a process to the Job's lease."""
         return self._hands.environment(job)
 

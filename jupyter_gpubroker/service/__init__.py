@@ -16,8 +16,10 @@ from ..store import Entry, PolicyRow
 class Desk(Protocol):
     """What the service may ask of the broker's shell."""
 
-    world: World
-    """Committed state, to read only; it changes between two awaits."""
+    @property
+    def world(self) -> World:
+        """Committed state, to read only; it changes between two awaits."""
+        ...
 
     async def ask(self, question: Question) -> Job | None:
         """Decide, commit, then answer. Refusal, Conflict, Unknown or Degraded are raised."""
