@@ -61,10 +61,12 @@ class Hands:
         return next(iter(engines.values()))
 
     def environment(self, job: Job | None) -> dict[str, str]:
-        """What binds a process to the Job's lease; no lease = to no GPU."""
+        """What binds a process to a held lease; no lease = to no GPU. The processes of a
+        hosted lease are bound by their engine alone."""
         shares: tuple[Share, ...] = ()
-        if job is not None and job.lease is not None and job.state is not State.STOPPING:
-            shares = job.lease.placement
+        lease = None if job is None or job.state is State.STOPPING else job.lease
+        if lease is not None and lease.mode is Mode.HELD:
+            shares = lease.placement
         return dict(self._setup.devices.environment(shares))
 
     def guarantees(self, job: Job) -> dict[str, object]:

@@ -27,7 +27,7 @@ from ..core.model import TERMINAL
 from ..service.application import BODY_MAX, make_app
 from ..service.auth import HubAuth, PeerAuth
 from ..store import StoreError
-from ..store.lock import WriterLock, open_store
+from ..store.lock import WriterLock
 from .shell import Shell
 from .wiring import make_setup
 
@@ -102,7 +102,8 @@ class ServeApp(JupyterApp):
     def start(self) -> None:
         """Serve until SIGTERM or SIGINT."""
         super().start()
-        logging.basicConfig(level=self.log.level, format="%(levelname)s %(name)s: %(message)s")
+        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        logging.getLogger("jupyter_gpubroker").setLevel(self.log.level)
         if not (self.solo or self.shared or os.environ.get("JUPYTERHUB_SERVICE_URL")):
             self.exit_with(
                 "serve needs --solo, --shared, or to be started as a service of a JupyterHub "
@@ -140,8 +141,8 @@ class Serving:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.end.set)
-        store, lock = open_store(self.app.store)
-        shell = Shell(make_setup(self.app, store))
+        setup, lock = make_setup(self.app)
+        shell = Shell(setup)
         app = make_app(shell, self._auth(), self._prefix())
         server = Server(app, max_body_size=BODY_MAX)
         if self.app.solo and not lock.acquire(blocking=False):
@@ -176,7 +177,7 @@ class Serving:
         """One writer: a second broker answers /health and waits."""
         while True:
             try:
-                if lock.acquire(blocking=False):
+                if await asyncio.to_thread(lock.acquire, blocking=False):
                     shell.world.problems.pop("lock", None)
                     return
                 text = "another broker holds the lock of this store; waiting for it"

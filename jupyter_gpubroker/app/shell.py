@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import NoReturn, ParamSpec, TypeVar
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 STORE_RETRY_S = 5.0
+OPEN_PATIENCE_S = 10.0
 STORE_MISSING = "the store is not open yet"
 
 
@@ -61,8 +63,7 @@ class Shell:
 
     async def ask(self, question: i.Question) -> Job | None:
         """Decide, commit, then answer."""
-        if not self.ready.is_set():
-            raise Degraded(self.world.problems.get("store", STORE_MISSING))
+        await self._opened()
         if isinstance(question, i.Submit):
             account = self.setup.account(question.user)
             question = replace(question, launch=replace(question.launch, account=account))
@@ -72,6 +73,14 @@ class Shell:
         if given.error is not None:
             raise given.error
         return given.job
+
+    async def _opened(self) -> None:
+        """Only a broker that is just coming up is worth waiting for."""
+        if self.world.problems.get("store") == STORE_MISSING:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.ready.wait(), OPEN_PATIENCE_S)
+        if not self.ready.is_set():
+            raise Degraded(self.world.problems.get("store", STORE_MISSING))
 
     def entries(self, after: int) -> AsyncIterator[Sequence[Entry]]:
         """Journal entries with seq > ``after``, waiting for new ones."""

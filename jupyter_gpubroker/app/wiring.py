@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import pwd
 import secrets
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,9 @@ from ..devices import DeviceError, Devices
 from ..devices.choose import open_devices
 from ..devices.nvml import NvmlDevices
 from ..engines.local import LocalEngine
-from ..store import Store
+from ..store import Loaded, Store, StoreError
+from ..store.lock import MemoryLock, WriterLock, open_store
+from ..store.memory import MemoryStore
 from .setup import Setup
 
 if TYPE_CHECKING:
@@ -27,19 +30,17 @@ PARKS = (StageName.PARK, StageName.RESTART)
 RESTARTS = (StageName.RESTART,)
 
 
-def make_setup(app: ServeApp, store: Store) -> Setup:
-    """All the real things of one broker."""
+def make_setup(app: ServeApp) -> tuple[Setup, WriterLock]:
+    """All the real things of one broker, and the lock to hold before its store is opened."""
     problems: dict[str, str] = {}
-    state = Path(app.state_dir)
-    if not app.store.startswith("memory"):
-        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    state = _state(Path(app.state_dir), problems)
+    store, lock = _store(app.store, problems)
     devices = _devices(app, state, problems)
-    run_as = _run_as(app)
+    run_as = _run_as(app, problems)
     mode: Literal["user", "self"] = "user" if run_as == "user" else "self"
     engine = LocalEngine(devices, state / "local", broker_id(state), mode, time.time)
     policy, document = _policy(app, problems)
-    shared = not app.solo
-    return Setup(
+    setup = Setup(
         store=store,
         engines={engine.name: engine},
         devices=devices,
@@ -49,9 +50,44 @@ def make_setup(app: ServeApp, store: Store) -> Setup:
         jobs_folder=_jobs_folder(app.jobs_dir),
         parse_policy=policies.parse,
         account=_accounts(run_as),
-        isolation="no isolation between users" if shared and run_as == "self" else "",
+        isolation="no isolation between users" if run_as == "self" and not app.solo else "",
         problems=problems,
     )
+    return setup, lock
+
+
+def _state(wanted: Path, problems: dict[str, str]) -> Path:
+    """The state folder; where it cannot be made, a passing one and a sentence."""
+    try:
+        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if os.access(wanted, os.W_OK | os.X_OK):
+            return wanted
+        text = "is not writable"
+    except OSError as error:
+        text = f"cannot be made: {error.strerror}"
+    problems["state"] = f"{wanted} {text}: set ServeApp.state_dir"
+    return Path(tempfile.mkdtemp(prefix="jupyter-gpubroker-"))
+
+
+class _NoStore(MemoryStore):
+    """Stands for a store that cannot even be named: it never opens."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def open(self) -> Loaded:
+        """Always a StoreError with the sentence."""
+        raise StoreError(self._text)
+
+
+def _store(url: str, problems: dict[str, str]) -> tuple[Store, WriterLock]:
+    if "state" in problems:
+        return _NoStore(problems["state"]), MemoryLock()
+    try:
+        return open_store(url)
+    except StoreError as error:
+        return _NoStore(str(error)), MemoryLock()
 
 
 def _devices(app: ServeApp, state: Path, problems: dict[str, str]) -> Devices:
@@ -94,13 +130,17 @@ def _private(path: str, flags: int) -> int:
 # --- accounts ---------------------------------------------------------------------------
 
 
-def _run_as(app: ServeApp) -> str:
+def _run_as(app: ServeApp, problems: dict[str, str]) -> str:
     """``user``, ``self``, or empty: several users share one account and nobody said so."""
+    root = os.geteuid() == 0
+    if app.run_as == "user" and not root:
+        problems["run_as"] = "run_as 'user' needs a broker that runs as root"
+        return ""
     if app.run_as:
         return str(app.run_as)
-    if os.geteuid() == 0 and not app.solo:
-        return "user"
-    return "self" if app.solo else ""
+    if app.solo:
+        return "self"
+    return "user" if root else ""
 
 
 def _accounts(run_as: str) -> Callable[[str], str]:

@@ -72,10 +72,16 @@ class Broker:
         times = (self._plan_next, again, overdue, next_deadline)
         return Turn(
             writes=batch.writes(),
-            answers=answers,
+            answers=[self._newest(item) for item in answers],
             duties=duties,
             next=min((time for time in times if time is not None), default=None),
         )
+
+    def _newest(self, answer: i.Answer) -> i.Answer:
+        """The Job as this turn leaves it: a submit that was placed at once says so."""
+        if answer.job is None:
+            return answer
+        return i.Answer(self.world.jobs[answer.job.id])
 
     def _fact(self, batch: Batch, fact: i.Input) -> Iterable[i.Duty]:
         match fact:
