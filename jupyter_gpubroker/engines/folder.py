@@ -94,12 +94,9 @@ class Folder:
             return LogChunk(data, max(offset, 0) + len(data), max(size, offset + len(data)))
 
     def ranks(self) -> Sequence[int]:
-        """Ranks that have a log."""
-        try:
-            with self._open() as folder:
-                names = os.listdir(folder)
-        except FileNotFoundError:
-            return []
+        """Ranks that have a log; FileNotFoundError if there is no such folder."""
+        with self._open() as folder:
+            names = os.listdir(folder)
         return sorted(int(match[1]) for match in map(_RANK_LOG.fullmatch, names) if match)
 
     def tail(self, name: str) -> str:

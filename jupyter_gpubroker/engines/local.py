@@ -170,7 +170,10 @@ class LocalEngine:
         return self._folder(key).read(rank_log(rank), offset, limit)
 
     def _ranks(self, key: Key) -> Sequence[int]:
-        return self._folder(key).ranks()
+        try:
+            return self._folder(key).ranks()
+        except FileNotFoundError:
+            return []
 
     def _forget(self, key: Key) -> None:
         if self._records.ended(key):
