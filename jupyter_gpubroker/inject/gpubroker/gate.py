@@ -5,7 +5,11 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html import escape
 from typing import Any, Optional
 
@@ -77,7 +81,8 @@ class Gate:
             return
         wait = _Wait(self._binding)
         try:
-            self._rejected = wait.until_back()
+            with _interruptible():
+                self._rejected = wait.until_back()
         except KeyboardInterrupt:
             self._rejected = "The cell was not run: interrupted while it waited for the GPU."
             wait.leave_parked()
@@ -163,6 +168,20 @@ def only_ours(cell: str) -> bool:
     if cell.lstrip().startswith("%%gpu_"):
         return True
     return all(_OURS.match(line) for line in cell.splitlines())
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """For a cell with ``await`` ipykernel turns an interrupt into the cancellation of a
+    future, which nobody would look at while we wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
 
 
 def _session(client: Client) -> Optional[dict[str, Any]]:

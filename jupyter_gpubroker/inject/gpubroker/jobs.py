@@ -128,7 +128,7 @@ class Batch(Job):
                 _ = self._tail(rank) if rank in self._offsets else self._first(rank)
 
     def _first(self, rank: int) -> list[int]:
-        size = read_log(self._client, self.id, rank, 0, self._attempt, limit=1)["size"]
+        size = read_log(self._client, self.id, rank, 0, self._attempt, limit=16)["size"]
         self._offsets[rank] = max(0, size - _TAIL)
         return self._tail(rank)
 

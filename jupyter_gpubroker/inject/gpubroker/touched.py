@@ -13,6 +13,9 @@ def touched() -> str:
 
 
 def _open_device() -> str:
+    # A GPU may be simulated by a folder; a process on it keeps a file in there open,
+    # as it would a device.
+    devices = ("/dev/nvidia", os.environ.get("GPUBROKER_SIMULATED") or "/dev/nvidia")
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
@@ -22,7 +25,7 @@ def _open_device() -> str:
             target = os.readlink(f"/proc/self/fd/{name}")
         except OSError:
             continue
-        if target.startswith("/dev/nvidia"):
+        if target.startswith(devices):
             return f"it has {target} open"
     return ""
 
