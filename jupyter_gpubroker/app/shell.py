@@ -63,7 +63,7 @@ class Shell:
 
     async def ask(self, question: i.Question) -> Job | None:
         """Decide, commit, then answer."""
-        await self._opened()
+        await self.opened()
         if isinstance(question, i.Submit):
             account = self.setup.account(question.user)
             question = replace(question, launch=replace(question.launch, account=account))
@@ -74,7 +74,7 @@ class Shell:
             raise given.error
         return given.job
 
-    async def _opened(self) -> None:
+    async def opened(self) -> None:
         """Only a broker that is just coming up is worth waiting for."""
         if self.world.problems.get("store") == STORE_MISSING:
             with suppress(TimeoutError):

@@ -21,6 +21,10 @@ class Desk(Protocol):
         """Committed state, to read only; it changes between two awaits."""
         ...
 
+    async def opened(self) -> None:
+        """Return once the committed state is loaded; Degraded where it cannot be."""
+        ...
+
     async def ask(self, question: Question) -> Job | None:
         """Decide, commit, then answer. Refusal, Conflict, Unknown or Degraded are raised."""
         ...

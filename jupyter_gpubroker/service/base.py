@@ -56,8 +56,8 @@ class Service:
     desk: Desk
     auth: Auth
     version: str
-    document: Mapping[str, Any]
-    """OpenAPI."""
+    document: Callable[[], Mapping[str, Any]]
+    """Makes the OpenAPI document, at the first request for it."""
     clock: Callable[[], Seconds] = time.time
     heartbeat: Seconds = HEARTBEAT_S
     streams: Counter[str] = field(default_factory=Counter)
@@ -219,6 +219,8 @@ async def _admit(call: Call, job: str) -> None:
     if who is Who.ANY:
         return
     call.sender = await call.service.auth.principal(request, fresh=call.route.fresh)
+    # A broker that has not loaded yet knows nothing: "no such job" would be a lie.
+    await call.desk.opened()
     if who is Who.HUB and call.sender.kind is not PrincipalKind.HUB:
         raise Forbidden("only the Hub may do this")
     if who is Who.ADMIN and not call.sender.admin:
