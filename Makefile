@@ -13,7 +13,7 @@ export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.demo/npm/node_modules/.bin:$(PATH)
 LAB := $(shell find labextension/src labextension/schema labextension/style -type f) \
 	$(wildcard labextension/*.json labextension/yarn.lock)
 
-.PHONY: demo test lint ui docs clean setup FORCE
+.PHONY: demo test lint ui docs bench clean setup FORCE
 
 demo: setup
 	.venv/bin/python hub_config/demo/run.py $(DEMO_ARGS)
@@ -29,6 +29,9 @@ ui: .demo/stamp-lab
 
 docs: .demo/stamp-package
 	.venv/bin/python .ci/docs.py
+
+bench: setup
+	.venv/bin/python -m tests.bench
 
 clean:
 	rm -rf .venv .demo .bench build dist demo-report.json jupyter_gpubroker/labextension
