@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a person with a browser does, over HTTP: log in, start a server, run cells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+PATIENCE_S = 120.0
+
+
+async def until(condition: Callable[[], Any], what: str, patience: float = PATIENCE_S) -> Any:
+    """Ask until the answer is true; the answer may be awaitable. TimeoutError names ``what``."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + patience
+    while True:
+        value = condition()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        if loop.time() > end:
+            raise TimeoutError(f"not within {patience:.0f} s: {what}")
+        await asyncio.sleep(0.2)
+
+
+class Person:
+    """One account: a browser's cookies at the Hub, and a token for server and broker."""
+
+    def __init__(self, name: str, hub: str, password: str) -> None:
+        self.name = name
+        self.hub = hub
+        self.password = password
+        self.token = ""
+        self.web = httpx.AsyncClient(
+            base_url=hub, follow_redirects=True, timeout=60.0, trust_env=False
+        )
+
+    async def log_in(self) -> None:
+        """The Hub's login form, then a token for what comes later."""
+        await self.web.get("/hub/login")
+        form = {"username": self.name, "password": self.password, "_xsrf": self._xsrf("/hub/")}
+        answer = await self.web.post("/hub/login", data=form)
+        answer.raise_for_status()
+        scopes = [f"access:servers!user={self.name}", "access:services!service=gpubroker"]
+        made = await self._api("POST", f"users/{self.name}/tokens", {"scopes": scopes})
+        self.token = made["token"]
+
+    async def spawn(self, **choices: str) -> None:
+        """Fill in the spawn form and press Start; returns when the server answers."""
+        page = await self.web.get(f"/hub/spawn/{self.name}")
+        page.raise_for_status()
+        for name, value in choices.items():
+            if f'name="{name}"' not in page.text:
+                raise LookupError(f"the spawn form has no field {name} (wanted {value})")
+        form = {**choices, "_xsrf": self._xsrf("/hub/")}
+        (await self.web.post(f"/hub/spawn/{self.name}", data=form)).raise_for_status()
+        await until(self._answers, f"the server of {self.name}", 180.0)
+
+    async def _answers(self) -> bool:
+        model = await self._api("GET", f"users/{self.name}")
+        server = model["servers"].get("", {})
+        if not server.get("ready"):
+            if not server and not model.get("pending"):
+                page = await self.web.get(f"/hub/spawn-pending/{self.name}")
+                found = re.search(r"Spawn failed[^<]*", page.text)
+                if found:
+                    raise RuntimeError(found.group())
+            return False
+        return (await self.server("GET", "api/status")).is_success
+
+    async def server(self, method: str, path: str, body: object = None) -> httpx.Response:
+        """The Jupyter Server API of this person's server."""
+        headers = {"Authorization": f"token {self.token}"}
+        url = f"/user/{self.name}/{path}"
+        return await self.web.request(method, url, json=body, headers=headers)
+
+    async def notebook(self, path: str = "demo.ipynb") -> Notebook:
+        """Open a new notebook with a Python kernel."""
+        content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+        model = {"type": "notebook", "format": "json", "content": content}
+        (await self.server("PUT", f"api/contents/{path}", model)).raise_for_status()
+        wish = {"path": path, "type": "notebook", "name": path, "kernel": {"name": "python3"}}
+        answer = await self.server("POST", "api/sessions", wish)
+        answer.raise_for_status()
+        kernel = answer.json()["kernel"]["id"]
+        url = f"{self.hub.replace('http', 'ws', 1)}/user/{self.name}/api/kernels/{kernel}/channels"
+        headers = {"Authorization": f"token {self.token}"}
+        socket = await websocket_connect(HTTPRequest(url, headers=headers))
+        return Notebook(self, kernel, socket)
+
+    async def _api(self, method: str, path: str, body: object = None) -> Any:
+        headers = {"X-XSRFToken": self._xsrf("/hub/"), "Referer": f"{self.hub}/hub/home"}
+        answer = await self.web.request(method, f"/hub/api/{path}", json=body, headers=headers)
+        answer.raise_for_status()
+        return answer.json() if answer.content else {}
+
+    def _xsrf(self, path: str) -> str:
+        return next(
+            cookie.value or ""
+            for cookie in self.web.cookies.jar
+            if cookie.name == "_xsrf" and cookie.path == path
+        )
+
+
+@dataclass
+class Cell:
+    """A cell that was run: its output so far, and how it ended."""
+
+    code: str
+    text: str = ""
+    displays: dict[str, str] = field(default_factory=dict)
+    """Display id -> its newest text."""
+    errors: list[str] = field(default_factory=list)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def shown(self) -> str:
+        """Everything a reader of the notebook sees."""
+        return self.text + "".join(self.displays.values())
+
+
+class Notebook:
+    """A notebook's kernel over its websocket."""
+
+    def __init__(self, owner: Person, kernel: str, socket: WebSocketClientConnection) -> None:
+        self.owner = owner
+        self.kernel = kernel
+        self._socket = socket
+        self._cells: dict[str, Cell] = {}
+        self._newest: Cell | None = None
+        self._reader = asyncio.create_task(self._read())
+
+    async def start(self, code: str) -> Cell:
+        """Run a cell and do not wait for it."""
+        message = uuid.uuid4().hex
+        cell = self._cells[message] = self._newest = Cell(code)
+        content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+        await self._socket.write_message(
+            json.dumps(
+                {
+                    "channel": "shell",
+                    "header": {
+                        "msg_id": message,
+                        "msg_type": "execute_request",
+                        "username": self.owner.name,
+                        "session": "demo",
+                        "version": "5.3",
+                    },
+                    "parent_header": {},
+                    "metadata": {},
+                    "content": content,
+                }
+            )
+        )
+        return cell
+
+    async def run(self, code: str, patience: float = PATIENCE_S) -> str:
+        """Run a cell to its end; its text. RuntimeError with its traceback if it failed."""
+        cell = await self.start(code)
+        try:
+            await asyncio.wait_for(cell.done.wait(), patience)
+        except TimeoutError:
+            raise TimeoutError(f"a cell of {self.owner.name} hangs:\n{cell.shown}") from None
+        if cell.errors:
+            raise RuntimeError("\n".join(cell.errors))
+        return cell.shown
+
+    def close(self) -> None:
+        """Close the page; the kernel lives on."""
+        self._reader.cancel()
+        self._socket.close()
+
+    async def _read(self) -> None:
+        while (raw := await self._socket.read_message()) is not None:
+            message = json.loads(raw)
+            parent = message.get("parent_header", {}).get("msg_id")
+            cell = self._cells.get(parent) or self._newest
+            if cell is not None:
+                _take(cell, message, ours=parent in self._cells)
+
+
+def _take(cell: Cell, message: dict[str, Any], *, ours: bool) -> None:
+    content, kind = message["content"], message["msg_type"]
+    match kind:
+        case "stream":
+            cell.text += content["text"]
+        case "execute_result":
+            cell.text += content["data"].get("text/plain", "")
+        case "display_data" | "update_display_data":
+            name = content.get("transient", {}).get("display_id", "")
+            cell.displays[name] = content["data"].get("text/plain", "")
+        case "error" if ours:
+            cell.errors.append(_plain("\n".join(content["traceback"])))
+        case "status" if ours and content["execution_state"] == "idle":
+            cell.done.set()
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
