@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def make_app(
         desk=desk,
         auth=auth,
         version=number,
-        document=openapi.document(ROUTES, number),
+        document=functools.partial(openapi.document, ROUTES, number),
         clock=clock,
         heartbeat=heartbeat,
     )

@@ -29,7 +29,7 @@ async def health(call: Call) -> a.HealthOut:
 
 async def document(call: Call) -> dict[str, Any]:
     """GET /openapi.json."""
-    return dict(call.service.document)
+    return dict(call.service.document())
 
 
 async def queue(call: Call) -> list[a.QueueRow]:

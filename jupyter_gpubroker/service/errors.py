@@ -65,7 +65,7 @@ def refusal_of(error: ValidationError, model: type[BaseModel]) -> Refusal:
 
 
 def _refusal(detail: ErrorDetails, model: type[BaseModel]) -> Refusal:
-    field = ".".join(str(part) for part in detail["loc"] if part != "[key]")
+    field = ".".join(str(part) for part in detail["loc"] if part != "[key]") or "body"
     inner = detail.get("ctx", {}).get("error")
     match detail["type"]:
         case "json_invalid":
@@ -79,7 +79,7 @@ def _refusal(detail: ErrorDetails, model: type[BaseModel]) -> Refusal:
         case "value_error":
             return Refusal(field, str(inner))
         case _:
-            return Refusal(field or "body", _lower(detail["msg"]))
+            return Refusal(field, _lower(detail["msg"]))
 
 
 def _known(loc: Sequence[int | str], model: type[BaseModel]) -> str:

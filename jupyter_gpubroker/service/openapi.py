@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -35,7 +36,8 @@ _WHO = {
 }
 
 
-def document(routes: Sequence[Route], version: str) -> dict[str, Any]:
+@functools.cache
+def document(routes: tuple[Route, ...], version: str) -> Mapping[str, Any]:
     """OpenAPI 3.1; ``security`` is the Hub's token, over unix sockets nothing."""
     models = [route.endpoint.body for route in routes if route.endpoint.body is not None]
     _, schemas = models_json_schema(

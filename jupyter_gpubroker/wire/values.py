@@ -19,6 +19,7 @@ _MEMORY = re.compile(r"(\d+(?:\.\d+)?) *([KMGT]?I?B)?", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BYTES |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
+_STEPS = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
 _TEXT_MAX = 64
 """Longer texts are no values, and Python refuses to read very long numbers."""
 
@@ -81,10 +82,11 @@ def words_duration(seconds: float) -> str:
     whole = max(0, round(seconds))
     if whole < 90:
         return f"{whole} s"
-    days, rest = divmod(whole, 86400)
-    hours, rest = divmod(rest, 3600)
-    parts = [f"{n} {unit}" for n, unit in ((days, "d"), (hours, "h"), (rest // 60, "min")) if n]
-    return " ".join(parts[:2])
+    for size, unit, part, smaller in _STEPS:
+        if whole >= size:
+            count, rest = divmod(whole, size)
+            return f"{count} {unit}" + (f" {rest // part} {smaller}" if rest >= part else "")
+    raise AssertionError(whole)
 
 
 def _text(value: object) -> str:

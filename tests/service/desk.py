@@ -26,6 +26,7 @@ class Desk:
         self.missing: Exception | None = None
         """Raised instead of every answer."""
         self._news = asyncio.Event()
+        self._readers = 0
 
     @property
     def world(self) -> World:
@@ -63,14 +64,22 @@ class Desk:
             self.tell()
 
     async def entries(self, after: int) -> AsyncIterator[Sequence[Entry]]:
-        while True:
-            news = self._news
-            batch = self.stage.store.entries(after)
-            if batch:
-                after = batch[-1].seq
-                yield batch
-            else:
-                await news.wait()
+        self._readers += 1
+        try:
+            while True:
+                news = self._news
+                batch = self.stage.store.entries(after)
+                if batch:
+                    after = batch[-1].seq
+                    yield batch
+                else:
+                    await news.wait()
+        finally:
+            self._readers -= 1
+
+    def readers(self) -> int:
+        """How many follow the journal."""
+        return self._readers
 
     async def story(self, job: str, limit: int) -> Sequence[Entry]:
         return [entry for entry in self.stage.store.data.entries if entry.job == job][-limit:]
