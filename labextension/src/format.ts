@@ -190,15 +190,17 @@ export function keptWords(kept: readonly IKept[]): string {
   }
 }
 
-/** Whom a Job waits for and until when, or '' where that is not known. */
-export function waitsFor(why: IWhy, now: number): string {
-  const whom = why.waits_for_users.length ? `For ${names(why.waits_for_users)}` : '';
+/** Whom a Job waits for, unless its sentence says so already, and until when. */
+export function waitsFor(why: IWhy, now: number): { whom: string; until: string } {
+  const said = why.waits_for_users.every(user => why.text.includes(user));
+  const whom = said ? '' : `For ${names(why.waits_for_users)}`;
   if (why.until === null) {
-    return whom;
+    return { whom, until: '' };
   }
-  const left = why.until > now ? ` (${countdown(why.until - now)})` : '';
-  const until = `${clockTime(why.until, now)}${left}`;
-  return whom ? `${whom}, until ${until}` : `Until ${until}`;
+  const left = why.until - now;
+  const word = whom ? 'until' : 'Until';
+  const rest = left > 0 ? ` (${left < 600 ? countdown(left) : duration(left)})` : '';
+  return { whom, until: `${word} ${clockTime(why.until, now)}${rest}` };
 }
 
 export type Colour = 'free' | 'session' | 'batch' | 'leaving' | 'quarantined' | 'unusable';

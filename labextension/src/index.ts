@@ -56,6 +56,9 @@ function activate(
   panels.title.caption = 'GPU Broker';
   panels.node.setAttribute('aria-label', 'GPU Broker');
   addOurPanels(panels, shared);
+  model.changed.connect(({ view: { link, state } }) =>
+    panels.content.setHidden(link === 'missing' || (state === null && link !== 'loading'))
+  );
   app.shell.add(panels, 'left', { rank: 501, type: 'GPU Broker' });
   restorer?.add(panels, 'gpubroker-sidebar');
   app.commands.addCommand(SHOW, {
@@ -110,7 +113,8 @@ class StatusWidget extends ReactWidget {
 
 const ask: Ask = async ({ title, body, accept }) => {
   const buttons = [Dialog.cancelButton({ label: 'Back' }), Dialog.warnButton({ label: accept })];
-  return (await showDialog({ title, body, buttons })).button.accept;
+  // Enter must not destroy anything.
+  return (await showDialog({ title, body, buttons, defaultButton: 0 })).button.accept;
 };
 
 function followNotices(app: JupyterFrontEnd, { model, actions }: IShared): void {

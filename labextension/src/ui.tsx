@@ -4,8 +4,8 @@ import * as React from 'react';
 
 import type { IActions } from './actions';
 import { Problem } from './client';
-import type { Tone } from './format';
-import type { IState } from './tokens';
+import { Tone, waitsFor } from './format';
+import type { IState, IWhy } from './tokens';
 
 /** What a panel is drawn from. */
 export interface IPanelProps {
@@ -113,6 +113,11 @@ export function Empty({ children }: { children: React.ReactNode }): JSX.Element 
   return <p className="gpub-empty">{children}</p>;
 }
 
+/** In place of a list that is empty only because nobody could be asked. */
+export function Unknown(): JSX.Element {
+  return <Empty>Not known while the broker does not answer.</Empty>;
+}
+
 export function Dot({ tone }: { tone: Tone }): JSX.Element {
   return <span className={`gpub-dot gpub-tone-${tone}`} aria-hidden="true" />;
 }
@@ -143,6 +148,21 @@ export function Meter({ label, value, note, part, tone }: IMeterProps): JSX.Elem
         <div className={`gpub-fill gpub-tone-${tone}`} style={{ width: `${percent}%` }} />
       </div>
       {note && <div className="gpub-note">{note}</div>}
+    </div>
+  );
+}
+
+/** For whom a Job waits and until when, where that is known. */
+export function WaitsFor({ why, now }: { why: IWhy; now: number }): JSX.Element | null {
+  const { whom, until } = waitsFor(why, now);
+  if (!whom && !until) {
+    return null;
+  }
+  return (
+    <div className="gpub-note">
+      {whom}
+      {whom && until && ', '}
+      <span className="gpub-nowrap">{until}</span>
     </div>
   );
 }

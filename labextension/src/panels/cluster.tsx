@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import { capacity, Colour, deviceColour, deviceWords, gpus } from '../format';
 import type { IDevice, INode } from '../tokens';
-import { Empty, IPanelProps } from '../ui';
+import { Empty, IPanelProps, Unknown } from '../ui';
 
 const LEGEND: [Colour, string][] = [
   ['session', 'Session'],
@@ -17,7 +17,7 @@ const LEGEND: [Colour, string][] = [
 export function Cluster({ state }: IPanelProps): JSX.Element {
   const [picked, setPicked] = React.useState('');
   if (state.nodes.length === 0) {
-    return <Empty>The broker knows no machine yet.</Empty>;
+    return state.broker.ok ? <Empty>The broker knows no machine yet.</Empty> : <Unknown />;
   }
   const pick = (uuid: string): void => setPicked(uuid);
   return (
@@ -113,9 +113,13 @@ function walk(event: React.KeyboardEvent<HTMLButtonElement>): void {
 }
 
 /** Only the colours that are to be seen, and the outline. */
-function Legend({ nodes }: { nodes: readonly INode[] }): JSX.Element {
+function Legend({ nodes }: { nodes: readonly INode[] }): JSX.Element | null {
   const devices = nodes.flatMap(node => node.devices.map(device => ({ device, node })));
   const seen = new Set(devices.map(({ device, node }) => deviceColour(device, node)));
+  const mine = devices.some(({ device }) => device.mine);
+  if (!mine && LEGEND.every(([colour]) => !seen.has(colour))) {
+    return null;
+  }
   return (
     <ul className="gpub-legend" aria-label="Colours">
       {LEGEND.filter(([colour]) => seen.has(colour)).map(([colour, words]) => (
@@ -124,7 +128,7 @@ function Legend({ nodes }: { nodes: readonly INode[] }): JSX.Element {
           {words}
         </li>
       ))}
-      {devices.some(({ device }) => device.mine) && (
+      {mine && (
         <li>
           <span className="gpub-swatch gpub-mod-mine" />
           Yours

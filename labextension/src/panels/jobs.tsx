@@ -3,14 +3,17 @@
 import * as React from 'react';
 
 import type { IActions } from '../actions';
-import { clockTime, duration, ended, gpuHours, jobWords, waitsFor } from '../format';
+import { clockTime, duration, ended, gpuHours, jobWords } from '../format';
 import type { IJob } from '../tokens';
-import { Act, Chip, Empty, Failed, IPanelProps, useRunner } from '../ui';
+import { Act, Chip, Empty, Failed, IPanelProps, Unknown, useRunner, WaitsFor } from '../ui';
 import { LogTail } from './logs';
 
 export function Jobs({ state, now, actions }: IPanelProps): JSX.Element {
   const jobs = state.jobs.filter(job => job.kind === 'batch');
   if (jobs.length === 0) {
+    if (!state.broker.ok) {
+      return <Unknown />;
+    }
     return (
       <Empty>
         No jobs yet. Put <code>%%gpu_submit</code> on top of a cell to run it as one.
@@ -71,22 +74,21 @@ function Job({ job, now, actions }: IJobProps): JSX.Element {
 /** The one time that matters in its state. */
 function when(job: IJob, now: number): string {
   if (ended(job)) {
-    return `${clockTime(job.since, now)}`;
+    return `ended ${clockTime(job.since, now)}`;
   }
   if (job.lease !== null) {
-    const left = job.lease.expires - now;
-    return `${duration(now - job.lease.since)}, at most ${duration(left)} more`;
+    const { since, expires } = job.lease;
+    return `${duration(now - since)} of ${duration(expires - since)}`;
   }
   return `waiting ${duration(now - job.submitted)}`;
 }
 
 function Details({ job, now, actions }: IJobProps): JSX.Element {
   const runner = useRunner();
-  const whom = job.why === null ? '' : waitsFor(job.why, now);
   return (
     <>
       {job.why !== null && <p className="gpub-why">{job.why.text}</p>}
-      {whom && <p className="gpub-note">{whom}</p>}
+      {job.why !== null && <WaitsFor why={job.why} now={now} />}
       {job.notice !== null && <p className="gpub-why">{job.notice.text}</p>}
       {job.outcome && <p className="gpub-why">{sentence(job)}</p>}
       <dl className="gpub-facts">

@@ -2,17 +2,20 @@
 /** My GPU: the session of this server in words, its clocks, and what can be done with it. */
 import * as React from 'react';
 
-import {
-  clockTime,
-  countdown,
-  duration,
-  keptWords,
-  parkedFor,
-  sessionWords,
-  waitsFor
-} from '../format';
+import { clockTime, countdown, keptWords, parkedFor, sessionWords } from '../format';
 import type { IJob, ILease, IState } from '../tokens';
-import { Act, Callout, Dot, Failed, IPanelProps, IRunner, Meter, useRunner } from '../ui';
+import {
+  Act,
+  Callout,
+  Dot,
+  Failed,
+  IPanelProps,
+  IRunner,
+  Meter,
+  Unknown,
+  useRunner,
+  WaitsFor
+} from '../ui';
 import { Extend } from './extend';
 import { Kernels } from './kernels';
 import { RequestForm } from './request';
@@ -20,6 +23,9 @@ import { RequestForm } from './request';
 export function MyGPU({ state, now, actions }: IPanelProps): JSX.Element {
   const runner = useRunner();
   const { session } = state;
+  if (session === null && !state.broker.ok) {
+    return <Unknown />;
+  }
   if (session === null) {
     return (
       <>
@@ -117,7 +123,12 @@ function Clocks({ session, now }: { session: IJob; now: number }): JSX.Element |
 
 function IdleClock({ idle, now }: { idle: NonNullable<IJob['idle']>; now: number }): JSX.Element {
   if (idle.since === null) {
-    return <Meter label="Idle" value="In use" part={0} tone="calm" />;
+    return (
+      <div className="gpub-meterLine">
+        <span className="gpub-muted">Idle</span>
+        <span>In use</span>
+      </div>
+    );
   }
   const since = now - idle.since;
   const at = clockTime(idle.since + idle.after, now);
@@ -128,8 +139,8 @@ function IdleClock({ idle, now }: { idle: NonNullable<IJob['idle']>; now: number
       value={countdown(since)}
       note={
         reclaimable
-          ? 'Parked as soon as somebody needs it. Running a cell counts as use.'
-          : `From ${at} it may be parked when somebody needs it.`
+          ? 'It goes when somebody needs it. Running a cell counts as use.'
+          : `From ${at} it goes when somebody needs it.`
       }
       part={since / Math.max(1, idle.after)}
       tone={reclaimable ? 'warn' : 'calm'}
@@ -139,26 +150,22 @@ function IdleClock({ idle, now }: { idle: NonNullable<IJob['idle']>; now: number
 
 /** The sentences that belong to a state. */
 function Story({ session, now }: { session: IJob; now: number }): JSX.Element | null {
-  const { why, notice, kept, state } = session;
+  const { why, notice, state } = session;
   if (state === 'queued' || state === 'held') {
     return <Waiting session={session} now={now} />;
   }
   if (state === 'draining' && notice !== null) {
-    return <Callout tone="warn">{notice.text}</Callout>;
+    return (
+      <Callout tone="warn">
+        {notice.text} {afterWords(session)}
+      </Callout>
+    );
   }
   if (state === 'stopping') {
     return <p className="gpub-story">{notice?.text || 'Your GPU is being given back.'}</p>;
   }
   if (state === 'parked') {
-    const until = session.deadline === null ? '' : ` Until ${clockTime(session.deadline, now)}.`;
-    const again = session.parked_for === 'time' ? '' : ' Running a cell resumes it by itself.';
-    return (
-      <p className="gpub-story">
-        Parked because {parkedFor(session.parked_for)}. {keptWords(kept)}
-        {until}
-        {again}
-      </p>
-    );
+    return <Parked session={session} now={now} />;
   }
   if (state === 'starting') {
     return (
@@ -168,18 +175,38 @@ function Story({ session, now }: { session: IJob; now: number }): JSX.Element | 
   return null;
 }
 
+/** What becomes of the kernels when the GPU goes. */
+function afterWords(session: IJob): string {
+  return session.lease?.guarantees.parkable
+    ? 'Then it is parked and your kernels live on.'
+    : 'Then kernels that use it restart without it.';
+}
+
+function Parked({ session, now }: { session: IJob; now: number }): JSX.Element {
+  const { deadline, kept, parked_for } = session;
+  const until = deadline === null ? '' : `Kept until ${clockTime(deadline, now)}. `;
+  const again =
+    parked_for === 'time' ? 'Resume asks for its time again.' : 'Running a cell resumes it too.';
+  return (
+    <div className="gpub-story">
+      <p>Because {parkedFor(parked_for)}.</p>
+      <p>{keptWords(kept)}</p>
+      <p className="gpub-note">{until + again}</p>
+    </div>
+  );
+}
+
 function Waiting({ session, now }: { session: IJob; now: number }): JSX.Element {
   const { why } = session;
-  const since = `Waiting for ${duration(now - session.submitted)}.`;
+  const since = `Waiting since ${clockTime(session.submitted, now)}.`;
   if (why === null) {
     return <p className="gpub-story">{since}</p>;
   }
-  const whom = waitsFor(why, now);
   return (
     <div className="gpub-story">
       {why.position > 0 && <span className="gpub-position">Position {why.position}</span>}
       <p>{why.text}</p>
-      {whom && <p>{whom}</p>}
+      <WaitsFor why={why} now={now} />
       <p className="gpub-note">
         {since} {session.kept.length > 0 && keptWords(session.kept)}
       </p>
@@ -211,7 +238,6 @@ function Verbs({ session, state, actions, runner }: IVerbsProps): JSX.Element {
           {session.notice?.can_keep &&
             act(keepLabel(session), () => actions.keep(session.id), 'primary')}
           {act('Give it now', () => actions.giveNow(session.id))}
-          {act('Release', () => actions.release(session), 'danger')}
         </div>
       );
     case 'parked':
@@ -226,7 +252,7 @@ function Verbs({ session, state, actions, runner }: IVerbsProps): JSX.Element {
         <Extend session={session} state={state} runner={runner} extend={actions.extend}>
           {session.idle?.since != null &&
             session.keeps_left > 0 &&
-            act(keepLabel(session), () => actions.keep(session.id))}
+            act('Keep', () => actions.keep(session.id))}
           {act('Park', () => actions.park(session))}
           {act('Release', () => actions.release(session), 'danger')}
         </Extend>

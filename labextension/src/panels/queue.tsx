@@ -2,29 +2,47 @@
 /** The queue: who waits, why, for whom and until when; the same for everybody. */
 import * as React from 'react';
 
-import { duration, waitsFor } from '../format';
+import { duration } from '../format';
 import type { IQueueRow } from '../tokens';
-import { Empty, IPanelProps } from '../ui';
+import { Empty, IPanelProps, Unknown, WaitsFor } from '../ui';
 
 export function Queue({ state, now }: IPanelProps): JSX.Element {
+  if (state.queue.length === 0 && !state.broker.ok) {
+    return <Unknown />;
+  }
   if (state.queue.length === 0) {
     return <Empty>Nobody waits. What you ask for now starts at once if it fits.</Empty>;
   }
+  const several = new Set(state.queue.map(row => row.queue)).size > 1;
   return (
     <ol className="gpub-list" aria-label="Waiting, next first">
       {state.queue.map((row, index) => (
-        <Row key={row.id} row={row} place={row.why?.position || index + 1} now={now} />
+        <Row
+          key={row.id}
+          row={row}
+          place={row.why?.position || index + 1}
+          queue={several ? row.queue : ''}
+          now={now}
+        />
       ))}
     </ol>
   );
 }
 
-function Row({ row, place, now }: { row: IQueueRow; place: number; now: number }): JSX.Element {
+interface IRowProps {
+  row: IQueueRow;
+  place: number;
+  /** Its queue, where there are several. */
+  queue: string;
+  now: number;
+}
+
+function Row({ row, place, queue, now }: IRowProps): JSX.Element {
   const name = row.name || (row.kind === 'session' ? 'Session' : row.id);
-  const whom = row.why === null ? '' : waitsFor(row.why, now);
   return (
     <li className={`gpub-row${row.mine ? ' gpub-mod-mine' : ''}`}>
-      <span className="gpub-place" aria-label={`Position ${place}`}>
+      <span className="gpub-place">
+        <span className="gpub-hidden">Position </span>
         {place}
       </span>
       <div className="gpub-rowBody">
@@ -35,10 +53,11 @@ function Row({ row, place, now }: { row: IQueueRow; place: number; now: number }
           <span className="gpub-who">{row.mine ? 'you' : row.user}</span>
         </div>
         <div className="gpub-muted">
-          {row.words} · {row.queue} · waiting {duration(now - row.submitted)}
+          {row.words} · {queue && `${queue} · `}
+          <span className="gpub-nowrap">waiting {duration(now - row.submitted)}</span>
         </div>
         {row.why !== null && <div className="gpub-why">{row.why.text}</div>}
-        {whom && <div className="gpub-note">{whom}</div>}
+        {row.why !== null && <WaitsFor why={row.why} now={now} />}
       </div>
     </li>
   );
