@@ -31,6 +31,7 @@ from .setup import Setup
 log = logging.getLogger(__name__)
 
 NODES_EVERY_S = 5.0
+NODES_PATIENCE_S = 20.0
 POLL_BUSY_S = 0.1
 """Between looks while something starts or leaves."""
 POLL_CALM_S = 0.5
@@ -151,13 +152,21 @@ class Hands:
         for task in self._watching:
             task.cancel()
 
+    async def look_at_nodes(self) -> None:
+        """One look at the machines of every engine."""
+        await asyncio.gather(*map(self._look_at_nodes, self._setup.engines.values()))
+
+    async def _look_at_nodes(self, engine: Engine) -> None:
+        try:
+            async with asyncio.timeout(NODES_PATIENCE_S):
+                self._put(i.NodesSeen(engine.name, await engine.nodes()))
+        except (EngineError, OSError) as error:
+            self._put(i.EngineDown(engine.name, str(error) or "it does not answer in time"))
+
     async def _watch_nodes(self, engine: Engine) -> None:
         while True:
-            try:
-                self._put(i.NodesSeen(engine.name, await engine.nodes()))
-            except (EngineError, OSError) as error:
-                self._put(i.EngineDown(engine.name, str(error)))
             await asyncio.sleep(NODES_EVERY_S)
+            await self._look_at_nodes(engine)
 
     async def _watch_reports(self, engine: Engine, world: Callable[[], World]) -> None:
         while True:

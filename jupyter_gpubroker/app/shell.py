@@ -154,6 +154,8 @@ class Shell:
             self.broker = self._broker(loaded)
             self.world.problems |= problems
             self._check_stored_policy(loaded)
+            # Before any question: whether a request can ever run depends on the nodes.
+            await self._hands.look_at_nodes()
             self.ready.set()
             self._hands.watch(lambda: self.world)
             return

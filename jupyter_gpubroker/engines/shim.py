@@ -40,6 +40,7 @@ import os
 import signal
 import sys
 import time
+import warnings  # noqa: F401  execvpe imports it, as a user who may not read our Python
 
 TYPE_CHECKING = False  # typing itself would cost a quarter of the shim's start
 if TYPE_CHECKING:

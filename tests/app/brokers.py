@@ -21,6 +21,8 @@ ENDED = ("completed", "failed", "cancelled")
 class SoloBroker:
     """``serve --solo`` on simulated devices; everything it keeps is under ``folder``."""
 
+    mode = "--solo"
+
     def __init__(self, folder: Path, devices: str = "simulated:2x4", *options: str) -> None:
         self.folder = folder
         self.devices = devices
@@ -57,7 +59,7 @@ class SoloBroker:
             "-m",
             "jupyter_gpubroker.app",
             "serve",
-            "--solo",
+            self.mode,
             f"--state-dir={self.folder / 'state'}",
             f"--socket={self.socket}",
             f"--devices={self.devices}",
@@ -96,7 +98,7 @@ class SoloBroker:
         return client
 
     def submit(self, client: Client, code: str, **request: object) -> JobOut:
-        """A Python script as a batch job."""
+        """A Python script as a batch job; one process per node unless it is a gang."""
         return client.submit(
             SubmitIn(
                 argv=("job.py",),
@@ -104,6 +106,7 @@ class SoloBroker:
                 cwd=str(self.folder),
                 env=self.environment,
                 python=sys.executable,
+                torchrun=request.get("nodes", 1) != 1,
                 request=RequestIn.model_validate(request),
             )
         )
@@ -119,7 +122,7 @@ def _health(client: Client) -> HealthOut | None:
 def ended(client: Client, job: str, timeout: float = 150.0) -> JobOut:
     """The job once it has ended."""
     return until(
-        lambda: (found := client.show(job)) and found.state in ENDED and found or None,
+        lambda: ((found := client.show(job)) and found.state in ENDED and found) or None,
         timeout=timeout,
         what=f"{job} to end",
     )
@@ -128,6 +131,6 @@ def ended(client: Client, job: str, timeout: float = 150.0) -> JobOut:
 def reached(client: Client, job: str, *states: str) -> JobOut:
     """The job once it is in one of these states."""
     return until(
-        lambda: (found := client.show(job)) and found.state in states and found or None,
+        lambda: ((found := client.show(job)) and found.state in states and found) or None,
         what=f"{job} to be {' or '.join(states)}",
     )
