@@ -312,7 +312,8 @@ class _Handler(RequestHandler):
     async def stream(self) -> None:
         self.set_header("Content-Type", wire.STREAM)
         after = int(self.get_query_argument("after", str(self.broker.seq)))
-        self.write(f'id: {after}\nevent: hello\ndata: {{"seq": {after}}}\n\n')
+        hello = wire.EventOut(seq=after, time=time.time(), event="hello")
+        self.write(f"id: {after}\nevent: hello\ndata: {hello.model_dump_json()}\n\n")
         told = [after]
         while not self.left:
             for event in self.broker.events_after(told[-1]):

@@ -29,9 +29,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
 # "store/" is the seam alone: the Protocol and its nouns in the __init__, no implementation.
 
 # The frontends know these parts and nothing below them.
-FRONTENDS = dict.fromkeys(
-    ("spawner", "extension", "provisioner"), frozenset({"client", "wire", "inject"})
-)
+_KNOWN = frozenset({"client", "wire", "inject"})
+FRONTENDS = {
+    "spawner": _KNOWN,
+    "provisioner": _KNOWN,
+    "extension": _KNOWN | {"provisioner"},  # which it makes the default, and tells the lease
+}
 # The root names the server extension, inside the hook that Jupyter calls.
 ROOT_MAY = frozenset({"extension"})
 

@@ -13,9 +13,8 @@ def touched() -> str:
 
 
 def _open_device() -> str:
-    # A GPU may be simulated by a folder; a process on it keeps a file in there open,
-    # as it would a device.
-    devices = ("/dev/nvidia", os.environ.get("GPUBROKER_SIMULATED") or "/dev/nvidia")
+    # A GPU may be a folder (devices/simulated): a process on it keeps a file in there open.
+    devices = tuple(filter(None, ("/dev/nvidia", os.environ.get("GPUBROKER_SIMULATED"))))
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
