@@ -5,9 +5,15 @@
  */
 import type { IActions } from './actions';
 import { clockTime, duration } from './format';
-import type { IJob, IOpenNotice, IState } from './tokens';
+import type { IJob, INotice, IState, JobState, Reason } from './tokens';
 
-/** A message with buttons; JupyterLab cuts it after 140 characters. */
+/** JupyterLab cuts a message after so many characters. */
+const MESSAGE = 140;
+
+/** Reasons that are the person's own doing, or told elsewhere: no message for these. */
+const OWN: ReadonlySet<Reason> = new Set(['user', 'cell', 'start', 'release', 'cancel']);
+
+/** A message with buttons. */
 export interface IToast {
   message: string;
   actions: { label: string; caption: string; run: () => Promise<void>; accent: boolean }[];
@@ -39,28 +45,37 @@ export class Notices {
 
   /** Bring what is shown in line with what is open. `now` is the broker's time. */
   follow(state: IState, now: number): void {
-    const open = new Map(state.notices.map(notice => [notice.id, notice]));
+    const open = openNotices(state);
     const due = reminder(state.session, now);
-    for (const [id, shown] of [...this._shown]) {
-      if (!open.has(id) && due?.id !== id) {
-        this._desk.dismiss(shown);
-        this._shown.delete(id);
+    this._withdraw(due === null ? open : [...open, due]);
+    for (const told of open) {
+      if (told.job.kind === 'session') {
+        this._save(told.id);
       }
-    }
-    for (const notice of open.values()) {
-      this._save(notice.id);
-      this._once(notice.id, () => this._toast(notice, state, now));
+      if (!OWN.has(told.notice.reason)) {
+        this._once(told, () => this._toast(told, now));
+      }
     }
     if (due !== null) {
       this._save(due.id);
-      this._once(due.id, () => this._reminder(due));
+      this._once(due, () => this._reminder(due));
     }
   }
 
-  private _once(id: string, toast: () => IToast): void {
+  /** Takes back what was answered, and what has got beyond its buttons. */
+  private _withdraw(open: ITold[]): void {
+    for (const [id, shown] of [...this._shown]) {
+      if (open.find(told => told.id === id)?.job.state !== shown.state) {
+        this._desk.dismiss(shown.toast);
+        this._shown.delete(id);
+      }
+    }
+  }
+
+  private _once({ id, job }: ITold, toast: () => IToast): void {
     if (!this._seen.has(id)) {
       this._seen.add(id);
-      this._shown.set(id, this._desk.show(toast()));
+      this._shown.set(id, { toast: this._desk.show(toast()), state: job.state });
     }
   }
 
@@ -73,21 +88,19 @@ export class Notices {
     this._desk.saveAll().catch(() => this._desk.fail('Not all documents could be saved.'));
   }
 
-  private _toast(notice: IOpenNotice, state: IState, now: number): IToast {
-    const session = state.session?.id === notice.job ? state.session : null;
-    const actions = [
-      this._action('Give it now', 'Park at once; what can be kept is kept', () =>
-        this._actions.giveNow(notice.job)
-      )
-    ];
-    if (notice.can_keep) {
-      const keep = this._action('Keep', 'I still need it', () => this._actions.keep(notice.job));
-      actions.unshift({ ...keep, accent: true });
+  private _toast({ notice, job }: IOpen, now: number): IToast {
+    const message = noticeWords(notice, job, now);
+    if (job.kind !== 'session' || job.state !== 'draining') {
+      return { message, actions: [] };
     }
-    return { message: noticeWords(notice, session, now), actions: session ? actions : [] };
+    const give = this._action('Give it now', 'Park at once; what can be kept is kept', () =>
+      this._actions.giveNow(job.id)
+    );
+    const keep = this._action('Keep', 'I still need it', () => this._actions.keep(job.id));
+    return { message, actions: notice.can_keep ? [{ ...keep, accent: true }, give] : [give] };
   }
 
-  private _reminder({ session, minutes }: IReminder): IToast {
+  private _reminder({ job: session, minutes }: IReminder): IToast {
     const kept = session.lease?.guarantees.parkable
       ? 'Then it is parked.'
       : 'Then kernels that use it restart.';
@@ -116,28 +129,46 @@ export class Notices {
     return { label, caption, run, accent: false };
   }
 
-  private readonly _shown = new Map<string, string>();
+  private readonly _shown = new Map<string, { toast: string; state: JobState }>();
   private readonly _saved = new Set<string>();
 }
 
-/** Who needs the GPU, when it goes, what is kept: at most 140 characters. */
-export function noticeWords(notice: IOpenNotice, session: IJob | null, now: number): string {
-  const when = `${clockTime(notice.deadline, now)} (${duration(notice.deadline - now)})`;
-  const kept = session?.lease?.guarantees.parkable
-    ? 'It is parked: your kernels live on.'
-    : 'Kernels that use it restart.';
-  const who = notice.for_user === null ? '' : `${cut(notice.for_user, 24)} needs your GPU. `;
-  const why = who || `${cut(notice.text, 60)} `;
-  return `${why}It goes at ${when}. ${kept}`;
+/** Something to tell about a Job, once per id. */
+interface ITold {
+  id: string;
+  job: IJob;
+}
+
+interface IOpen extends ITold {
+  notice: INotice;
+}
+
+function openNotices(state: IState): IOpen[] {
+  const jobs = [state.session, ...state.jobs];
+  return state.notices.flatMap(notice => {
+    const job = jobs.find(item => item?.id === notice.job);
+    return job ? [{ id: notice.id, job, notice }] : [];
+  });
+}
+
+/** When it goes, who needs it, what is kept: as much of that as JupyterLab shows. */
+export function noticeWords(notice: INotice, job: IJob, now: number): string {
+  const what = job.kind === 'session' ? 'Your GPU' : `Your job ${cut(job.name || job.id, 24)}`;
+  const left = notice.deadline - now;
+  const when =
+    job.state === 'draining' && left > 0
+      ? `goes at ${clockTime(notice.deadline, now)} (${duration(left)})`
+      : job.kind === 'session'
+        ? 'is taken back now'
+        : 'has to stop now';
+  return cut(`${what} ${when}. ${notice.text}`, MESSAGE);
 }
 
 function cut(text: string, most: number): string {
   return text.length <= most ? text : `${text.slice(0, most - 1)}…`;
 }
 
-interface IReminder {
-  id: string;
-  session: IJob;
+interface IReminder extends ITold {
   minutes: number;
 }
 
@@ -152,7 +183,7 @@ export function reminder(session: IJob | null, now: number): IReminder | null {
   if (minutes === undefined || left <= 0) {
     return null;
   }
-  return { id: `time:${session.id}:${Math.round(expires)}:${minutes}`, session, minutes };
+  return { id: `time:${session.id}:${Math.round(expires)}:${minutes}`, job: session, minutes };
 }
 
 /** Seconds until the next reminder is due, or null. */

@@ -168,7 +168,7 @@ test('a leaving session says who needs it, when it goes and what is kept', async
   open({ session: session({ state: 'draining', since: NOON - 20, notice: notice() }) });
   expect(page.text).toMatch(/GPU leaves soon/);
   expect(page.text).toMatch(/Leaves in1 min 40 s/);
-  expect(page.text).toMatch(/trainer needs this GPU.*your kernels live on/);
+  expect(page.text).toMatch(/trainer needs this GPU for train-ddp\.Keep/);
   await page.press('Keep (2 left)');
   await page.press('Give it now');
   expect(server.posts.map(([path]) => path)).toEqual([
@@ -180,7 +180,7 @@ test('a leaving session says who needs it, when it goes and what is kept', async
 test('a lease that cannot be parked does not promise it', () => {
   const plain = lease({ guarantees: { ...lease().guarantees, parkable: false } });
   open({ session: session({ state: 'draining', lease: plain, notice: notice() }) });
-  expect(page.text).toMatch(/kernels that use it restart without it/);
+  expect(page.text).toMatch(/Kernels that use it restart without it/);
 });
 
 test('a parked session says why, what is kept and until when', async () => {

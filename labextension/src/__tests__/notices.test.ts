@@ -10,7 +10,7 @@ import {
   untilReminder
 } from '../notices';
 import type { IState } from '../tokens';
-import { answer, lease, notice, NOON, Server, session, world } from './worlds';
+import { answer, batch, lease, notice, NOON, Server, session, world } from './worlds';
 
 class Desk implements IDesk {
   readonly toasts = new Map<string, IToast>();
@@ -60,7 +60,7 @@ test('a notice is shown once, however often the state is loaded', () => {
   notices.follow(leaving(), NOON);
   notices.follow(leaving(), NOON + 5);
   expect(desk.only.message).toMatch(
-    /^trainer needs your GPU\. It goes at .* your kernels live on\.$/
+    /^Your GPU goes at .* \(1 min\)\. trainer needs this GPU for train-ddp\.$/
   );
 });
 
@@ -116,11 +116,46 @@ test('an answer that fails is told', async () => {
 });
 
 test('a notice fits into what JupyterLab shows of a message', () => {
-  const told = { ...notice({ for_user: 'x'.repeat(90), text: 'y'.repeat(300) }), job: 's-abc' };
-  const far = NOON - 86400;
-  for (const item of [told, { ...told, for_user: null }]) {
-    expect(noticeWords(item, session(), far).length).toBeLessThanOrEqual(140);
+  const told = notice({ text: 'y'.repeat(300) });
+  for (const job of [session({ state: 'draining' }), batch({ name: 'x'.repeat(80) })]) {
+    expect(noticeWords(told, job, NOON - 86400).length).toBeLessThanOrEqual(140);
   }
+});
+
+test('what a person did is not announced, but documents are saved', () => {
+  const desk = new Desk();
+  const told = notice({ reason: 'user', deadline: NOON });
+  const state = world({
+    session: session({ state: 'stopping', notice: told }),
+    notices: [{ ...told, job: 's-abc' }]
+  });
+  new Notices(desk, seen(), new Server().actions).follow(state, NOON);
+  expect([desk.toasts.size, desk.saves]).toEqual([0, 1]);
+});
+
+test('a notice whose time has come is taken back with its buttons', () => {
+  const desk = new Desk();
+  const notices = new Notices(desk, seen(), new Server().actions);
+  const state = leaving();
+  notices.follow(state, NOON);
+  const gone = session({ state: 'stopping', notice: notice() });
+  notices.follow({ ...state, session: gone }, NOON + 100);
+  expect(desk.toasts.size).toBe(0);
+});
+
+test('a preempted job is announced with its name and nothing to press', () => {
+  const desk = new Desk();
+  const told = notice({ reason: 'preempted', text: 'Preempted; ben needs its GPUs.' });
+  const state = world({
+    jobs: [batch({ state: 'stopping', notice: told })],
+    notices: [{ ...told, job: 'b-xyz' }]
+  });
+  new Notices(desk, seen(), new Server().actions).follow(state, NOON);
+  expect(desk.only).toEqual({
+    message: 'Your job train-ddp has to stop now. Preempted; ben needs its GPUs.',
+    actions: []
+  });
+  expect(desk.saves).toBe(0);
 });
 
 test('the end of a lease is announced at 15, 5 and 1 minute', () => {

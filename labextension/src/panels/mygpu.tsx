@@ -157,7 +157,8 @@ function Story({ session, now }: { session: IJob; now: number }): JSX.Element | 
   if (state === 'draining' && notice !== null) {
     return (
       <Callout tone="warn">
-        {notice.text} {afterWords(session)}
+        {notice.text}
+        {!session.lease?.guarantees.parkable && ' Kernels that use it restart without it.'}
       </Callout>
     );
   }
@@ -173,13 +174,6 @@ function Story({ session, now }: { session: IJob; now: number }): JSX.Element | 
     );
   }
   return null;
-}
-
-/** What becomes of the kernels when the GPU goes. */
-function afterWords(session: IJob): string {
-  return session.lease?.guarantees.parkable
-    ? 'Then it is parked and your kernels live on.'
-    : 'Then kernels that use it restart without it.';
 }
 
 function Parked({ session, now }: { session: IJob; now: number }): JSX.Element {
