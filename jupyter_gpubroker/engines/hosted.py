@@ -184,13 +184,12 @@ class Hosted:
         """Whose failure it was, if anybody's, and its last lines."""
         if all(part.code == 0 for part in found):
             return replace(report, code=0)
-        lost = [part.rank for part in found if part.state is State.LOST]
+        lost = [part for part in found if part.state is State.LOST]
         failed = [part for part in found if part.code]
         first = min(failed, key=lambda part: part.time, default=None)
         tail = self._folder(record).tail
         if lost:
-            text = "its shim was killed, so its exit code is unknown; its processes were ended"
-            return replace(report, code=-signal.SIGKILL, failed_rank=lost[0], text=text)
+            return replace(report, code=-signal.SIGKILL, failed_rank=lost[0].rank, text=_lost(lost))
         if record.torchrun and said.failure:
             rank, code = said.failure.rank, said.failure.code
             text = tail(rank_log(rank)) or f"rank {rank} ended with exit code {code}"
@@ -207,6 +206,12 @@ def _broken(found: Sequence[Part], said: Said) -> bool:
     ended = [part for part in found if part.state is State.ENDED]
     lost = any(part.state is State.LOST for part in found)
     return lost or any(part.code != 0 for part in ended) or said.failure is not None
+
+
+def _lost(lost: Sequence[Part]) -> str:
+    if all(part.boot == processes.boot_id() for part in lost):
+        return "its shim was killed, so its exit code is unknown; its processes were ended"
+    return "the machine was restarted while it ran"
 
 
 def _lost_mains(found: Sequence[Part]) -> list[Process]:

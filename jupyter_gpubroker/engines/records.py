@@ -64,7 +64,7 @@ class Records:
     """The folder of one engine. Not found is ``None``; OSError if the disk cannot."""
 
     def __init__(self, state: Path, broker: str) -> None:
-        self._runs, self._ended = state / "runs", state / "ended"
+        self._state, self._runs, self._ended = state, state / "runs", state / "ended"
         self.broker = broker
         self._known: dict[Key, Record] = {}
         self._reports: dict[Key, Report] = {}
@@ -81,8 +81,9 @@ class Records:
 
     def save(self, record: Record) -> Record:
         """Remember a key durably, before anything of it is started."""
+        self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
         for folder in (self._runs, self._ended, self.path(record.key)):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
         for rank in range(len(record.nodes) if record.mode is Mode.HOSTED else 0):
             self.part(record.key, rank).mkdir(mode=0o700, exist_ok=True)
         put(str(self.path(record.key) / "record.json"), asdict(record))

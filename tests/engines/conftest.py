@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import pytest
 import pytest_asyncio
 
 from jupyter_gpubroker.core.model import Mode, Node, Placement, Share
@@ -20,10 +23,12 @@ from jupyter_gpubroker.devices.simulated import SimulatedDevices
 from jupyter_gpubroker.engines import Launch, Phase, Stop
 from jupyter_gpubroker.engines.local import LocalEngine
 
+from .. import needs
 from ..until import until_async
 from . import agent
 from .contract import KEY
 
+TOOLS = ("useradd", "userdel")
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -32,8 +37,10 @@ class LocalGround:
     """A folder of its own; every engine over it is another life of the same broker."""
 
     root: Path
-    run_as: Any = "self"
+    run_as: Literal["user", "self"] = "self"
     user: str = ""
+    home: Path | None = None
+    python: str = sys.executable
     made: list[LocalEngine] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -47,7 +54,7 @@ class LocalGround:
     @property
     def folder(self) -> Path:
         """The attempt's folder of KEY."""
-        return self.root / "jobs" / KEY.job / str(KEY.attempt)
+        return (self.home or self.root) / "jobs" / KEY.job / str(KEY.attempt)
 
     @property
     def nodes(self) -> list[Node]:
@@ -117,3 +124,46 @@ async def ground() -> AsyncIterator[LocalGround]:
     yield ground
     await ground.clean()
     shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def account() -> Iterator[pwd.struct_passwd]:
+    """An account of this machine, made for the tests and removed after them."""
+    needs.root()
+    tools = [needs.program(name, enable="sudo apt-get install passwd") for name in TOOLS]
+    name = f"gbtest{os.getpid() % 100000}"
+    home = tempfile.mkdtemp(prefix="gb-home-")
+    subprocess.run([tools[0], "-M", "-d", home, "-s", "/bin/sh", name], check=True)
+    try:
+        entry = pwd.getpwnam(name)
+        os.chown(home, entry.pw_uid, entry.pw_gid)
+        yield entry
+    finally:
+        subprocess.run([tools[1], name], check=True, stderr=subprocess.DEVNULL)
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture
+def public_root() -> Iterator[Path]:
+    """A folder in which another account finds what it may read."""
+    root = Path(tempfile.mkdtemp(prefix="gb-"))
+    root.chmod(0o711)
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest_asyncio.fixture
+async def user_ground(account: pwd.struct_passwd, public_root: Path) -> AsyncIterator[LocalGround]:
+    """The local engine as root, its jobs as their account."""
+    home = Path(account.pw_dir)
+    ground = LocalGround(public_root, "user", account.pw_name, home, system_python())
+    yield ground
+    await ground.clean()
+    shutil.rmtree(home / "jobs", ignore_errors=True)
+
+
+def system_python() -> str:
+    """An interpreter that every account may run; a virtual environment's may be root's own."""
+    return shutil.which("python3", path="/usr/bin") or needs.missing(
+        "a python3 in /usr/bin", "sudo apt-get install python3"
+    )

@@ -36,6 +36,9 @@ while True:
 class Ground(Protocol):
     """Where an engine under test stands."""
 
+    python: str
+    """An interpreter that its jobs can run."""
+
     def engine(self) -> Engine:
         """An engine over the same state: each is another life of the broker."""
         ...
@@ -109,9 +112,9 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().rstrip("\n")
 
 
-def python(code: str) -> Sequence[str]:
+def python(code: str, program: str = sys.executable) -> Sequence[str]:
     """A command that runs ``code``."""
-    return (sys.executable, "-c", code)
+    return (program, "-c", code)
 
 
 @pytest.mark.asyncio
@@ -205,7 +208,7 @@ class EngineContract:
             "print('up', flush=True)\n"
             "signal.pause()"
         )
-        await engine.start(KEY, ground.launch(*python(code)))
+        await engine.start(KEY, ground.launch(*python(code, ground.python)))
         await printed(engine, "up")
         await engine.stop(KEY, Stop.TERM)
         assert (await ended(engine)).code == 75
@@ -215,7 +218,7 @@ class EngineContract:
 
     async def test_kill_ends_the_whole_tree(self, ground: Ground) -> None:
         engine = ground.engine()
-        await engine.start(KEY, ground.launch(*python(IGNORES_TERM)))
+        await engine.start(KEY, ground.launch(*python(IGNORES_TERM, ground.python)))
         await printed(engine, "up")
         grandchild = int((await printed(engine, "grandchild")).split("grandchild ")[1].split()[0])
         await engine.stop(KEY, Stop.TERM)
@@ -303,7 +306,7 @@ class EngineContract:
             "os.kill(os.getpid(), 19)\n"
             "f.write('{\"complete\": true}\\n'); f.close()"
         )
-        await engine.start(KEY, ground.launch(*python(code)))
+        await engine.start(KEY, ground.launch(*python(code, ground.python)))
 
         async def saved() -> bool:
             return (await engine.poll()).reports[KEY].checkpoint == 55

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from jupyter_gpubroker.core.model import Key, Mode
+from jupyter_gpubroker.devices import processes
 from jupyter_gpubroker.engines import EngineError, Phase, StartRefused, Stop, parts, recipe, shim
 from jupyter_gpubroker.engines.records import Record, Records
 
@@ -22,14 +23,14 @@ from .contract import IGNORES_TERM, KEY, alive, child, ended, line, pids_of, pri
 Child = subprocess.Popen[str]
 pytestmark = pytest.mark.asyncio
 
-SLEEPS = "import os, time; print('up', os.getpid(), flush=True); time.sleep(600)"
+SLEEPS = "import os, signal; print('up', os.getpid(), flush=True); signal.pause()"
 FAILS = (
-    "import os, time\n"
+    "import os, signal\n"
     "print('up', os.getpid(), flush=True)\n"
     "if os.environ['RANK'] == '2':\n"
     "    print('rank two gives up', flush=True)\n"
     "    os._exit(13)\n"
-    "time.sleep(600)"
+    "signal.pause()"
 )
 
 
@@ -78,10 +79,10 @@ async def test_a_rank_that_dies_takes_all_down_and_is_named(ground: LocalGround)
 async def test_ranks_that_ignore_term_are_killed_with_their_gang(ground: LocalGround) -> None:
     engine = ground.engine()
     code = (
-        "import os, signal, time\n"
+        "import os, signal\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "if os.environ['RANK'] == '1': os._exit(5)\n"
-        "print('deaf', flush=True); time.sleep(600)"
+        "print('deaf', flush=True); signal.pause()"
     )
     await engine.start(KEY, ground.gang(code, gpus=2))
     report = await ended(engine)
@@ -161,7 +162,7 @@ async def test_a_broker_killed_before_the_first_part_starts_it_once_later(
 async def test_a_broker_killed_while_a_gang_gets_ready_starts_nothing(ground: LocalGround) -> None:
     ledger = records(ground)
     part = ledger.part(KEY, 1)
-    part.mkdir(parents=True)
+    part.mkdir(parents=True, mode=0o700)
     lock = shim.claim(str(part))
     assert lock is not None
     with first_life(ground, 2, "print('ran')"):
@@ -248,6 +249,19 @@ async def test_a_killed_shim_takes_its_gang_down(ground: LocalGround) -> None:
     assert pids_of(KEY.job) == []
 
 
+async def test_after_a_restart_of_the_machine_nothing_is_left_of_it(ground: LocalGround) -> None:
+    ledger = records(ground)
+    ledger.save(
+        Record(KEY, "broker-1", Mode.HOSTED, KEY.job, ground.placement(), str(ground.folder))
+    )
+    # This very process: only the boot tells that it is not the job's.
+    me = [os.getpid(), int(processes.this_process().start)]
+    run = {"shim": me, "main": me, "boot": "an earlier one", "time": 1}
+    shim.put(str(ledger.part(KEY, 0) / "run.json"), run)
+    report = await ended(ground.engine())
+    assert (report.code, report.text) == (-9, "the machine was restarted while it ran")
+
+
 async def test_processes_of_another_attempt_are_left_alone(ground: LocalGround) -> None:
     env = {**os.environ, "GPUBROKER_JOB": KEY.job, "GPUBROKER_ATTEMPT": "2"}
     with child(["sleep", "600"], env=env) as other:
@@ -281,7 +295,7 @@ async def test_devices_are_granted_from_start_to_proven_end(ground: LocalGround)
         "from jupyter_gpubroker.devices.simulated import hold\n"
         "memory = hold(512)\n"
         "print('holds', flush=True)\n"
-        "import time; time.sleep(600)"
+        "import signal; signal.pause()"
     )
     await engine.start(KEY, ground.launch(*python(code), env={"PYTHONPATH": str(ROOT)}))
     await printed(engine, "holds")

@@ -103,7 +103,7 @@ def test_each_signal_arrives_once(folder: Path, how: Any) -> None:
 
 
 def test_the_script_does_not_outlive_a_killed_wrapper(folder: Path) -> None:
-    text = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+    text = "import os, signal; print(os.getpid(), flush=True); signal.pause()"
     with running(folder, script(folder, text)) as process:
         pid = int(until(lambda: log(folder)))
         assert alive(pid)
