@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-import sys
-
 
 def main() -> None:
     """Entry point of ``jupyter-gpubroker``."""
-    from .serve import ServeApp  # noqa: PLC0415 - other commands need none of the server
+    from .cli import GPUBrokerApp  # noqa: PLC0415 - whoever imports app needs no command line
 
-    if sys.argv[1:2] == ["serve"]:
-        ServeApp.launch_instance(argv=sys.argv[2:])
+    GPUBrokerApp.launch_instance()

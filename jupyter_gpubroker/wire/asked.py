@@ -86,7 +86,7 @@ class RequestIn(In):
         """The core's Request; Refusal naming the field."""
         if self.memory is None:
             (gpus, milli), memory = parse_share(self.gpus), 0
-        elif "gpus" in self.model_fields_set:
+        elif parse_share(self.gpus) != (1, 0):  # 1 is what forms send that leave it alone
             raise Refusal("memory", "give a share as gpus or as memory, not as both")
         else:
             gpus, milli, memory = 0, 0, parse_memory(self.memory)

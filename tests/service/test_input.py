@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
-from collections.abc import Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -19,10 +17,8 @@ from jupyter_gpubroker.wire import endpoints as e
 from jupyter_gpubroker.wire.endpoints import Endpoint
 
 from .conftest import House
-from .desk import Desk
-from .hub import OWN, Hub
-
-T = TypeVar("T")
+from .hub import OWN
+from .thread import Thread
 
 
 async def post(house: House, path: str, body: object, method: str = "POST") -> httpx.Response:
@@ -188,30 +184,6 @@ WRITING = [route.endpoint for route in ROUTES if route.endpoint.body is not None
 def fields(endpoint: Endpoint[Any]) -> list[str]:
     assert endpoint.body is not None
     return [info.alias or name for name, info in endpoint.body.model_fields.items()]
-
-
-class Thread:
-    """A house in a thread of its own: hypothesis calls many times, from outside a loop."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.house = self.do(self._make())
-
-    async def _make(self) -> House:
-        house = House(Desk(), Hub())
-        house.url = house.listen(house.hub_auth())
-        return house
-
-    def do(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self.loop).result(120)
-
-    def close(self) -> None:
-        self.do(self.house.close())
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
 
 
 @pytest.fixture(scope="module")

@@ -94,5 +94,6 @@ def test_what_would_harm_later_is_refused_now(body: dict[str, object], field: st
 
 def test_a_share_is_given_in_one_way() -> None:
     with pytest.raises(Refusal, match="not as both"):
-        RequestIn(gpus=1, memory="20GiB").to_request()
+        RequestIn(gpus=2, memory="20GiB").to_request()
+    assert RequestIn(gpus="1", memory="20GiB").to_request().memory_mib == 20480
     assert RequestIn(memory="20GiB").to_request().memory_mib == 20480
