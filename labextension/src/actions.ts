@@ -36,9 +36,12 @@ export interface IMeans {
   model: Pick<Model, 'refresh'>;
   ask: Ask;
   restartKernel: (id: string) => Promise<void>;
+  /** Save all open documents. */
+  saveAll: () => Promise<void>;
 }
 
-export function makeActions({ client, model, ask, restartKernel }: IMeans): IActions {
+export function makeActions(means: IMeans): IActions {
+  const { client, model, ask, restartKernel, saveAll } = means;
   const news = async (call: Promise<unknown>): Promise<void> => {
     try {
       await call;
@@ -46,18 +49,23 @@ export function makeActions({ client, model, ask, restartKernel }: IMeans): IAct
       await model.refresh();
     }
   };
+  // Whatever becomes of kernels, what was written is safe first.
+  const saved = async (call: () => Promise<unknown>): Promise<void> => {
+    await saveAll();
+    await news(call());
+  };
   const asked = async (question: IQuestion, call: () => Promise<unknown>): Promise<void> => {
     if (await ask(question)) {
-      await news(call());
+      await saved(call);
     }
   };
   return {
     request: session => news(client.request(session)),
     release: session => asked(RELEASE, () => client.session(session.id, 'release')),
-    park: session => news(client.session(session.id, 'park')),
+    park: session => saved(() => client.session(session.id, 'park')),
     resume: session => news(client.session(session.id, 'resume')),
     keep: id => news(client.session(id, 'keep')),
-    giveNow: id => news(client.session(id, 'park')),
+    giveNow: id => saved(() => client.session(id, 'park')),
     extend: (session, seconds) => news(client.extend(session.id, seconds)),
     stopWaiting: session =>
       news(client.session(session.id, session.kept.length ? 'park' : 'cancel')),

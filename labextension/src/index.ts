@@ -79,8 +79,10 @@ function share(app: JupyterFrontEnd): IShared {
   );
   const model = new Model(client);
   app.serviceManager.events.stream.connect((_, event) => model.onEvent(event));
+  const saveAll = (): Promise<void> => saveDocuments(app);
   const restartKernel = (id: string): Promise<void> => KernelAPI.restartKernel(id, settings);
-  return { model, clock: new Clock(), actions: makeActions({ client, model, ask, restartKernel }) };
+  const actions = makeActions({ client, model, ask, restartKernel, saveAll });
+  return { model, clock: new Clock(), actions };
 }
 
 function addOurPanels(panels: Sidebar, shared: IShared): void {
@@ -136,6 +138,12 @@ function followNotices(app: JupyterFrontEnd, { model, actions }: IShared): void 
   model.changed.connect(follow);
 }
 
+async function saveDocuments({ commands }: JupyterFrontEnd): Promise<void> {
+  if (commands.hasCommand('docmanager:save-all')) {
+    await commands.execute('docmanager:save-all');
+  }
+}
+
 function desk(app: JupyterFrontEnd): IDesk {
   return {
     show: ({ message, actions }) =>
@@ -150,10 +158,6 @@ function desk(app: JupyterFrontEnd): IDesk {
       }),
     dismiss: id => Notification.dismiss(id),
     fail: message => void Notification.error(message, { autoClose: 10_000 }),
-    saveAll: async () => {
-      if (app.commands.hasCommand('docmanager:save-all')) {
-        await app.commands.execute('docmanager:save-all');
-      }
-    }
+    saveAll: () => saveDocuments(app)
   };
 }

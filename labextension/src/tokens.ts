@@ -172,6 +172,7 @@ export interface INode {
 }
 
 export interface IShapes {
+  /** The numbers of whole GPUs that some machine has. */
   gpus_per_node: number[];
   nodes: number;
   flavors: string[];

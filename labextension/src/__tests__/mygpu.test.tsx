@@ -129,10 +129,13 @@ test('the clocks tick with the time they are given', () => {
   expect(page.text).toMatch(/10 min 00 s.*It goes when somebody needs it\./);
 });
 
-test('keep is offered only for an idle session that has one left', () => {
+test('keep is offered only to a session that is idle for long and has one left', () => {
   const idle = { idle: true, since: NOON - 900, after: 600, facts: '' };
   open({ session: session({ idle }) });
   expect(page.buttons).toEqual(['Extend…', 'Keep', 'Park', 'Release']);
+  page.close();
+  open({ session: session({ idle: { ...idle, idle: false, since: NOON - 10 } }) });
+  expect(page.buttons).toEqual(['Extend…', 'Park', 'Release']);
   page.close();
   open({ session: session({ idle, keeps_left: 0 }) });
   expect(page.buttons).toEqual(['Extend…', 'Park', 'Release']);
@@ -147,6 +150,18 @@ test('a release is asked about, a no changes nothing', async () => {
   server.consents = true;
   await page.press('Release');
   expect(server.posts).toEqual([['api/sessions/s-abc/release', {}]]);
+});
+
+test('documents are saved before the GPU is given up', async () => {
+  for (const name of ['Park', 'Release']) {
+    open({ session: session() });
+    await page.press(name);
+    expect([server.savedBefore, server.posts.length]).toEqual([0, 1]);
+    page.close();
+  }
+  open({ session: session({ state: 'draining', notice: notice() }) });
+  await page.press('Give it now');
+  expect([server.savedBefore, server.posts.length]).toEqual([0, 1]);
 });
 
 test('an extension is asked for in seconds and never beyond the class', async () => {

@@ -161,7 +161,7 @@ export function row(part: Partial<IQueueRow> = {}): IQueueRow {
 
 export function shapes(part: Partial<IShapes> = {}): IShapes {
   return {
-    gpus_per_node: [2],
+    gpus_per_node: [1, 2],
     nodes: 1,
     flavors: ['A100'],
     device_memory_mib: 81920,
@@ -206,6 +206,8 @@ export class Server {
   readonly posts: [string, unknown][] = [];
   readonly questions: string[] = [];
   reloads = 0;
+  /** How many posts came before documents were saved; null: they never were. */
+  savedBefore: number | null = null;
   /** What the person in front of it answers to every question. */
   consents = true;
   refusal: Response | null = null;
@@ -228,6 +230,9 @@ export class Server {
     }) as Ask,
     restartKernel: async id => {
       this.posts.push([`restart ${id}`, {}]);
+    },
+    saveAll: async () => {
+      this.savedBefore = this.posts.length;
     }
   });
 }

@@ -213,7 +213,7 @@ interface IVerbsProps extends IPanelProps {
   runner: IRunner;
 }
 
-function Verbs({ session, state, actions, runner }: IVerbsProps): JSX.Element {
+function Verbs({ session, state, now, actions, runner }: IVerbsProps): JSX.Element {
   const act = (label: string, action: () => Promise<void>, look?: 'primary' | 'danger') => (
     <Act runner={runner} label={label} action={action} {...(look && { look })} />
   );
@@ -244,9 +244,7 @@ function Verbs({ session, state, actions, runner }: IVerbsProps): JSX.Element {
     case 'running':
       return (
         <Extend session={session} state={state} runner={runner} extend={actions.extend}>
-          {session.idle?.since != null &&
-            session.keeps_left > 0 &&
-            act('Keep', () => actions.keep(session.id))}
+          {mayKeep(session, now) && act('Keep', () => actions.keep(session.id))}
           {act('Park', () => actions.park(session))}
           {act('Release', () => actions.release(session), 'danger')}
         </Extend>
@@ -258,6 +256,15 @@ function Verbs({ session, state, actions, runner }: IVerbsProps): JSX.Element {
     default:
       return <></>;
   }
+}
+
+/** Keeps are few: none is offered before half of the idle time has passed. */
+function mayKeep({ idle, keeps_left }: IJob, now: number): boolean {
+  const since = idle?.since ?? null;
+  if (idle === null || since === null || keeps_left === 0) {
+    return false;
+  }
+  return idle.idle || now - since >= idle.after / 2;
 }
 
 function keepLabel(session: IJob): string {

@@ -101,8 +101,6 @@ interface IChoices {
 
 /** All that can be asked for at all; impossible choices are not in it. */
 export function choicesOf(shapes: IShapes, className: string): IChoices {
-  const most = Math.max(0, ...shapes.gpus_per_node);
-  const whole = Array.from({ length: most }, (_, index) => index + 1);
   const classes = shapes.classes.filter(item => item.kinds.includes('session'));
   const limits = classes.find(item => item.name === className) ?? classes[0];
   const longest = limits?.time_max ?? Infinity;
@@ -113,7 +111,7 @@ export function choicesOf(shapes: IShapes, className: string): IChoices {
     times.add(longest);
   }
   return {
-    shares: most > 0 ? [...SHARES, ...whole] : [],
+    shares: shapes.gpus_per_node.length > 0 ? [...SHARES, ...shapes.gpus_per_node] : [],
     times: [...times].sort((a, b) => a - b),
     timeDefault,
     flavors: shapes.flavors,
