@@ -14,8 +14,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError
 
+from .core.amounts import parse_duration
 from .core.model import Class, Kind, PlacementRule, Policy, Queue, Refusal, Terms
-from .wire import parse_duration
 
 
 def _seconds(value: object) -> object:

@@ -5,6 +5,13 @@ Requests refuse unknown keys; answers may grow keys. Times are seconds since the
 epoch (UTC), durations are seconds, ``_milli`` is a thousandth of a GPU.
 """
 
+from ..core.amounts import (
+    TIME_MAX_S,
+    parse_duration,
+    parse_memory,
+    parse_share,
+    words_duration,
+)
 from ..core.model import Blocked, Conflict, Kind, Mode, Reason, Refusal, Rung, State
 from .answered import (
     ClassOut,
@@ -53,13 +60,6 @@ from .asked import (
     SubmitIn,
 )
 from .endpoints import API, IDEMPOTENCY_KEY, STREAM, Endpoint
-from .values import (
-    TIME_MAX_S,
-    parse_duration,
-    parse_memory,
-    parse_share,
-    words_duration,
-)
 
 __all__ = [
     "API",

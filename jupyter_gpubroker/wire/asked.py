@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
+from ..core.amounts import parse_duration, parse_memory, parse_share
 from ..core.model import Kind, Refusal, Request, State
-from .values import parse_duration, parse_memory, parse_share
 
 CODE_MAX = 4 * 2**20
 """Characters of one submitted file."""
@@ -43,7 +43,7 @@ def _variable(value: str) -> str:
 
 
 Amount = Annotated[str | float, BeforeValidator(_amount)]
-"""As people write it; ``values`` reads it."""
+"""As people write it; ``core.amounts`` reads it."""
 Text = Annotated[str, AfterValidator(_no_nul)]
 Argument = Annotated[str, Field(max_length=2**17), AfterValidator(_no_nul)]
 """An argument or a value of the environment; Linux allows no longer ones."""

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from jupyter_gpubroker.core.amounts import (
+    GPUS_MAX,
+    MEMORY_MAX_MIB,
+    TIME_MAX_S,
+    parse_duration,
+    parse_memory,
+    parse_share,
+    words_duration,
+)
 from jupyter_gpubroker.core.model import Refusal
-from jupyter_gpubroker.wire import parse_duration, parse_memory, parse_share, words_duration
-from jupyter_gpubroker.wire.values import GPUS_MAX, MEMORY_MAX_MIB, TIME_MAX_S
 
 NUMBERS = st.one_of(
     st.integers(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from ..core.model import GPU_MILLI, Refusal
+from .model import GPU_MILLI, Refusal
 
 _DURATION = re.compile(r"(?:(\d{1,4})-)?(\d{1,3}):(\d{2})(?::(\d{2}))?", re.ASCII)
 _PARTS = re.compile(r"(?:\d+(?:\.\d+)?[smhd])+", re.ASCII)
