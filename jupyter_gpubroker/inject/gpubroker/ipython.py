@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
 from IPython import display as _display
+from IPython import get_ipython as _get_ipython
 from IPython.core import magic as _magic
 from IPython.core import magic_arguments as _arguments
 
@@ -29,6 +30,15 @@ magic_arguments = cast("Callable[[], Decorator]", _arguments.magic_arguments)
 argument = cast("Callable[..., Decorator]", _arguments.argument)
 parse = cast("Callable[[Any, str], argparse.Namespace]", _arguments.parse_argstring)
 """Arguments of this magic from its line; UsageError for wrong ones."""
+
+
+get_ipython = cast("Callable[[], Any]", _get_ipython)
+
+
+def cell_number() -> int:
+    """The number of the cell that runs now; 0 outside IPython."""
+    shell = get_ipython()
+    return 0 if shell is None else int(shell.execution_count)
 
 
 def show(thing: object) -> Any:

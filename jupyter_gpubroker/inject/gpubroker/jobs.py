@@ -8,6 +8,8 @@ import time
 from typing import Any, Optional
 
 from .http import BrokerError, Client, quoted
+from .ipython import cell_number, show
+from .live import Picture
 from .views import OVER, Text, describe, html_lines, html_log, story
 
 _TAIL = 4096
@@ -27,6 +29,8 @@ class Job:
         self._answer = answer
         self.problem = ""
         """Why the last look failed; empty if it did not."""
+        self.shown_in = 0
+        """The cell that shows it live; 0 = none."""
 
     @property
     def id(self) -> str:
@@ -92,11 +96,16 @@ class Job:
             [f"not up to date: {self.problem}"] if self.problem else []
         )
 
+    def html(self) -> str:
+        """The same as HTML."""
+        return html_lines(self.lines(), self.state)
+
     def __repr__(self) -> str:
         return "\n".join(self.lines())
 
-    def _repr_html_(self) -> str:
-        return html_lines(self.lines(), self.state)
+    def _ipython_display_(self) -> None:
+        if self.shown_in != cell_number():
+            show(Picture(self))
 
 
 class Batch(Job):
@@ -147,11 +156,10 @@ class Batch(Job):
         ]
         return "\n".join([*self.lines(), *tails])
 
-    def _repr_html_(self) -> str:
-        tails = [
-            html_log(f"rank {rank}", tail) for rank, tail in sorted(self._tails.items()) if tail
-        ]
-        return super()._repr_html_() + "".join(tails)
+    def html(self) -> str:
+        """The same as HTML."""
+        tails = [html_log(f"rank {n}", tail) for n, tail in sorted(self._tails.items()) if tail]
+        return super().html() + "".join(tails)
 
 
 class Session(Job):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from . import completion
 from .control import Binding, install
 from .gate import Gate
 from .magics import Magics
@@ -17,7 +18,7 @@ def load(shell: Any) -> None:
     binding = Binding()
     magics = Magics(shell, binding)
     shell.register_magics(magics)
-    magics.complete_job_ids()
+    completion.install(shell)
     kernel = getattr(shell, "kernel", None)
     if kernel is not None and hasattr(kernel, "control_handlers"):
         install(kernel, binding)

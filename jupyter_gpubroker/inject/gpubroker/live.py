@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Optional, Protocol
 
-from .ipython import show
+from .ipython import cell_number, show
 
 PAUSE = 1.0
 """Seconds between two looks."""
@@ -15,9 +15,26 @@ PAUSE = 1.0
 class View(Protocol):
     """Something shown that can look again."""
 
+    shown_in: int
+    """The cell that shows it."""
+
     def refresh(self) -> bool:
         """Look again; False when it will not change any more. Errors show up in the view."""
         ...
+
+
+class Picture:
+    """How a view looks. The view itself, as the value of the cell that shows it already,
+    must not be shown there a second time."""
+
+    def __init__(self, view: Any) -> None:
+        self._view = view
+
+    def __repr__(self) -> str:
+        return repr(self._view)
+
+    def _repr_html_(self) -> str:
+        return str(self._view.html())
 
 
 class Live:
@@ -30,7 +47,8 @@ class Live:
 
     def show(self, view: View) -> None:
         """Display the view here, and go on updating it where it stands."""
-        handle = show(view)
+        view.shown_in = cell_number()
+        handle = show(Picture(view))
         if handle is None:
             return
         with self._lock:
@@ -56,5 +74,5 @@ class Live:
 def _update(view: View, handle: Any, shown: str) -> Optional[tuple[View, Any, str]]:
     goes_on = view.refresh()
     if repr(view) != shown:
-        handle.update(view)
+        handle.update(Picture(view))
     return (view, handle, repr(view)) if goes_on else None

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Optional
@@ -13,15 +15,24 @@ from typing import Any, Optional
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics as IPythonMagics
 
+from .completion import VERBS
 from .control import Binding
 from .http import BrokerError, Client, quoted
-from .ipython import argument, line_magic, magic_arguments, magics_class, parse
-from .jobs import Job, Session, read_log
+from .ipython import (
+    argument,
+    line_cell_magic,
+    line_magic,
+    magic_arguments,
+    magics_class,
+    parse,
+)
+from .jobs import Batch, Job, Session, read_log
 from .live import Live
+from .submission import Submission, prepare
 from .views import OVER, Rows, Text, job_rows, queue_rows
 
-_VERBS = ("show", "request", "release", "park", "resume", "keep", "extend")
-_NAME_JOBS = ("%gpu_logs", "%gpu_cancel", "%gpu_explain")
+_ENV = "set a variable, or pass one on although its name looks like a secret's"
+_EXIT_ZERO = "exit code 0 after a preemption means done (default: run it again)"
 
 
 @magics_class
@@ -30,11 +41,40 @@ class Magics(IPythonMagics):
 
     def __init__(self, shell: Any, binding: Binding) -> None:
         super().__init__(shell)
-        self._shell = shell
         self._binding = binding
         self._live = Live()
 
     # --- batch -----------------------------------------------------------------------
+
+    @magic_arguments()
+    @argument("--nodes", type=int, default=1, help="how many machines (default 1)")
+    @argument("--gpus", help="GPUs on each node, or a share of one, as 0.5 (default 1)")
+    @argument("--memory", help="a share by its GPU memory, as 20GiB")
+    @argument("--time", help="time limit, as 10m, 2h or 1-12:00:00 (default: your site's)")
+    @argument("--queue", default="", help="the queue to wait in")
+    @argument("--class", dest="class_name", default="", help="the priority class")
+    @argument("--name", default="", help="a name for people")
+    @argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help=_ENV)
+    @argument("--max-restarts", type=int, help="how often a failed run may start again")
+    @argument("--no-requeue", action="store_true", help="after exit code 75 do not run it again")
+    @argument("--exit-zero-done", action="store_true", help=_EXIT_ZERO)
+    @argument("--torchrun", action="store_true", help="use torchrun on one GPU too")
+    @argument("--plain", action="store_true", help="never use torchrun")
+    @argument("--wait", action="store_true", help="block until it is over")
+    @argument("command", nargs=argparse.REMAINDER, help="a script or command and its arguments")
+    @line_cell_magic
+    def gpu_submit(self, line: str, cell: Optional[str] = None) -> Batch:
+        """Run a script, a command, or this cell (%%gpu_submit) as a job on the cluster.
+
+        The code is copied now: later edits change nothing. With more than one GPU or node
+        it runs under torchrun. Options of this magic stand before the command."""
+        args = parse(self.gpu_submit, line)
+        with _usage():
+            job = self._submit(args, cell)
+            self._live.show(job)
+            if args.wait:
+                _wait_for(job)
+            return job
 
     @magic_arguments()
     @argument("--rank", type=int, help="only this rank (default: all)")
@@ -97,7 +137,7 @@ class Magics(IPythonMagics):
     @argument("--queue", default="", help="request: the queue to wait in")
     @argument("--class", dest="class_name", default="", help="request: the priority class")
     @argument("--wait", action="store_true", help="request, resume: block until the GPU is here")
-    @argument("verb", nargs="?", default="show", choices=_VERBS, help="default: show")
+    @argument("verb", nargs="?", default="show", choices=VERBS, help="default: show")
     @argument("amount", nargs="?", help="extend: by how much, as 1h")
     @line_magic
     def gpu_session(self, line: str) -> Optional[Session]:
@@ -120,6 +160,19 @@ class Magics(IPythonMagics):
         parse(self.gpu_release, line)
         released: Optional[Session] = self.gpu_session("release")
         return released
+
+    def _submit(self, args: argparse.Namespace, cell: Optional[str]) -> Batch:
+        body = _job(args)
+        client = Client.from_environment()
+        sent = prepare(
+            args.command, cwd=os.getcwd(), environ=os.environ, settings=args.env, cell=cell
+        )
+        if sent.dropped:
+            print(f"Not passed on to the job: {', '.join(sent.dropped)} (--env NAME passes one on)")
+        return Batch(
+            client,
+            client.post("/jobs", {**body, **_code(sent)}, {"Idempotency-Key": uuid.uuid4().hex}),
+        )
 
     def _session(self, args: argparse.Namespace) -> Optional[Session]:
         client, server = Client.from_environment(), _server()
@@ -153,14 +206,6 @@ class Magics(IPythonMagics):
             if session.problem:
                 raise UsageError(session.problem)
             told = self._binding.wait(0.5)
-
-    # --- completion --------------------------------------------------------------------
-
-    def complete_job_ids(self) -> None:
-        """Complete ids behind the magics that take one, and the verbs of %gpu_session."""
-        for name in _NAME_JOBS:
-            self._shell.set_hook("complete_command", _job_ids, str_key=name)
-        self._shell.set_hook("complete_command", _verbs, str_key="%gpu_session")
 
 
 class _Printer:
@@ -205,18 +250,54 @@ def _usage() -> Iterator[None]:
     """What the broker refuses is the user's to mend: show it as one, in one line."""
     try:
         yield
+    except ValueError as error:
+        raise UsageError(str(error)) from None
     except BrokerError as error:
         if 400 <= error.status < 500:
             raise UsageError(str(error)) from None
         raise
 
 
-def _request(args: argparse.Namespace, server: str) -> dict[str, Any]:
-    shape = {"gpus": args.gpus or "1", "memory": args.memory, "time": args.time}
+def _shape(args: argparse.Namespace, **more: Any) -> dict[str, Any]:
     if args.gpus and args.memory:
         raise UsageError("give a share as --gpus or as --memory, not both")
+    shape = {"gpus": args.gpus or "1", "memory": args.memory, "time": args.time, **more}
+    return {name: value for name, value in shape.items() if value is not None}
+
+
+def _job(args: argparse.Namespace) -> dict[str, Any]:
+    if args.torchrun and args.plain:
+        raise UsageError("--torchrun and --plain exclude each other")
+    body = {
+        "request": _shape(args, nodes=args.nodes),
+        "name": args.name,
+        "queue": args.queue,
+        "class": args.class_name,
+        "requeue": not args.no_requeue,
+        "exit_zero_done": args.exit_zero_done,
+        "python": sys.executable,
+    }
+    if args.torchrun or args.plain:
+        body["torchrun"] = args.torchrun
+    if args.max_restarts is not None:
+        body["max_restarts"] = args.max_restarts
+    return body
+
+
+def _code(sent: Submission) -> dict[str, Any]:
+    return {"argv": sent.argv, "files": sent.files, "env": sent.env, "cwd": sent.cwd}
+
+
+def _wait_for(job: Batch) -> None:
+    try:
+        job.wait()
+    except KeyboardInterrupt:
+        print(f"(stopped waiting; {job.id} goes on, %gpu_cancel {job.id} stops it)")
+
+
+def _request(args: argparse.Namespace, server: str) -> dict[str, Any]:
     return {
-        "request": {name: value for name, value in shape.items() if value is not None},
+        "request": _shape(args),
         "server": server,
         "incarnation": int(os.environ.get("GPUBROKER_INCARNATION") or 0),
         "queue": args.queue,
@@ -232,16 +313,3 @@ def _server() -> str:
             " start it from a Jupyter server that has jupyter-gpubroker"
         )
     return key.partition("/")[2]
-
-
-def _job_ids(_shell: Any, event: Any) -> list[str]:
-    try:
-        living = Client.from_environment().get("/jobs", limit=50)
-    except BrokerError:
-        return []
-    jobs = [job for job in living if event.command != "%gpu_cancel" or job["state"] not in OVER]
-    return [job["id"] for job in jobs]
-
-
-def _verbs(_shell: Any, _event: Any) -> list[str]:
-    return list(_VERBS)
