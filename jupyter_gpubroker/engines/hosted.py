@@ -32,6 +32,7 @@ class Hosted:
     accounts: bool
     """Run as ``Launch.user``, else as who we are."""
     _folders: dict[Key, Folder] = field(default_factory=dict)
+    _parts: dict[Key, list[Part]] = field(default_factory=dict)
     _failing: dict[Key, float] = field(default_factory=dict)
 
     def start(self, key: Key, launch: Launch) -> None:
@@ -107,8 +108,8 @@ class Hosted:
 
     def forget(self, key: Key) -> None:
         """Drop what was kept in memory for this key."""
-        self._folders.pop(key, None)
-        self._failing.pop(key, None)
+        for known in (self._folders, self._parts, self._failing):
+            known.pop(key, None)
 
     def _record(self, key: Key, launch: Launch, uid: int) -> Record:
         many = launch.torchrun or len(nodes_of(launch.placement)) > 1
@@ -131,11 +132,18 @@ class Hosted:
         with suppress(DeviceError):
             self.devices.revoke(record.owner)
         self.records.discard(record.key)
+        self.forget(record.key)
         raise error if isinstance(error, StartRefused) else StartRefused(str(error))
 
     def _look(self, record: Record) -> list[Part]:
-        ranks = range(len(record.nodes))
-        return [parts.look(self.records.part(record.key, rank), rank) for rank in ranks]
+        none: list[Part | None] = [None] * len(record.nodes)
+        before: Sequence[Part | None] = self._parts.get(record.key, none)
+        found = [
+            parts.look(self.records.part(record.key, rank), rank, part)
+            for rank, part in enumerate(before)
+        ]
+        self._parts[record.key] = found
+        return found
 
     def _folder(self, record: Record) -> Folder:
         return self._folders.setdefault(record.key, Folder(record.folder, record.uid))

@@ -12,8 +12,10 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
+from weakref import WeakValueDictionary
 
 from ..core.model import Kept, Key, Mode, Node, Rung, Seconds
 from ..devices import DeviceError, Devices
@@ -26,8 +28,9 @@ from .records import Record, Records
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_THREADS = 4
-"""Own threads, so that a folder on a dead file server cannot hold up anything else."""
+_HANDS = 8
+"""Own threads, so that a folder on a dead file server holds up nothing else, and one more
+for looking, so that slow starts do not blind the broker."""
 _SETTLE: Seconds = 1.0
 
 
@@ -55,55 +58,51 @@ class LocalEngine:
         self._records = Records(state, broker_id)
         self._hosted = Hosted(self._records, devices, accounts=run_as == "user")
         self._held = Held(self._records, devices)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="local-engine")
-        self._looking = asyncio.Lock()
-        self._busy: dict[Key, asyncio.Lock] = {}
+        self._hands = ThreadPoolExecutor(_HANDS, thread_name_prefix="local-hand")
+        self._eyes = ThreadPoolExecutor(1, thread_name_prefix="local-eye")
+        self._busy: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
         self._pruned = False
 
     async def nodes(self) -> Sequence[Node]:
         """The nodes of the devices, with this machine's processors and memory."""
-        return await self._call(self._nodes)
+        return await self._call(self._eyes, self._nodes)
 
     async def start(self, key: Key, launch: Launch) -> None:
         """Start all parts or none; held: grant and restore."""
         async with self._lock(key):
-            await self._call(self._start, key, launch)
+            await self._call(self._hands, self._start, key, launch)
 
     async def signal(self, key: Key, signum: int) -> None:
         """Send a signal to the main process group of every part."""
         async with self._lock(key):
-            await self._call(self._signal, key, signum)
+            await self._call(self._hands, self._signal, key, signum)
 
     async def stop(self, key: Key, how: Stop) -> None:
         """Ask every part to leave, or make it."""
         async with self._lock(key):
-            await self._call(self._stop, key, how)
+            await self._call(self._hands, self._stop, key, how)
 
     async def poll(self) -> Poll:
         """Every key that is not forgotten."""
-        async with self._looking:
-            began = self._clock()
-            reports, parked = await self._call(self._poll, began)
-            return Poll(began, reports, _SETTLE, parked)
+        return await self._call(self._eyes, self._poll)
 
     async def logs(self, key: Key, rank: int, offset: int, limit: int) -> LogChunk:
         """Bytes of a rank's log, also of keys that were forgotten."""
-        return await self._thread(self._logs, key, rank, offset, limit)
+        return await self._thread(self._hands, self._logs, key, rank, offset, limit)
 
     async def ranks(self, key: Key) -> Sequence[int]:
         """Ranks that have a log, also of keys that were forgotten."""
-        return await self._thread(self._ranks, key)
+        return await self._thread(self._hands, self._ranks, key)
 
     async def drop(self, kept: Kept) -> None:
         """Forget a parked image."""
         if kept.rung is Rung.GPU_STATE:
-            await self._call(self._devices.drop, kept)
+            await self._call(self._hands, self._devices.drop, kept)
 
     async def forget(self, key: Key) -> None:
         """Do not report this key any more; its folder stays."""
         async with self._lock(key):
-            await self._call(self._forget, key)
-        self._busy.pop(key, None)
+            await self._call(self._hands, self._forget, key)
 
     # -- everything below runs in a thread
 
@@ -139,7 +138,8 @@ class LocalEngine:
             side = self._held if record.mode is Mode.HELD else self._hosted
             side.stop(record, how)
 
-    def _poll(self, began: Seconds) -> tuple[dict[Key, Report], tuple[Kept, ...]]:
+    def _poll(self) -> Poll:
+        began = self._clock()
         if not self._pruned:
             self._records.prune(began)
             self._pruned = True
@@ -150,7 +150,7 @@ class LocalEngine:
                 reports[key] = report
         owners = {use.process: use.owner for use in sight.uses or ()}
         parked = (replace(kept, server=owners.get(kept.processes[0], "")) for kept in sight.parked)
-        return reports, tuple(parked)
+        return Poll(began, reports, _SETTLE, tuple(parked))
 
     def _sight(self) -> Sight:
         try:
@@ -194,13 +194,18 @@ class LocalEngine:
     def _lock(self, key: Key) -> asyncio.Lock:
         return self._busy.setdefault(key, asyncio.Lock())
 
-    async def _call(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def _call(
+        self, pool: ThreadPoolExecutor, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run it in a thread; what the disk or the devices cannot do is an EngineError."""
         try:
-            return await self._thread(verb, *args, **kwargs)
+            return await self._thread(pool, verb, *args, **kwargs)
         except (OSError, DeviceError) as error:
             raise EngineError(str(error)) from error
 
-    async def _thread(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: verb(*args, **kwargs))
+    async def _thread(
+        self, pool: ThreadPoolExecutor, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return await asyncio.get_running_loop().run_in_executor(
+            pool, partial(verb, *args, **kwargs)
+        )

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -57,21 +58,33 @@ class Part:
     """When it ended (ns)."""
 
 
-def look(where: Path, rank: int) -> Part:
-    """The part whose shim writes into ``where``."""
-    ended = _facts(where / "exit.json")
-    run = _facts(where / "run.json")
-    if run is None:
-        return Part(rank, State.WAITS) if ended is None else _ended(Part(rank, State.WAITS), ended)
-    watcher, main = Process(*run["shim"]), Process(*run["main"])
-    part = Part(rank, State.RUNS, main, watcher, run["boot"])
-    if ended is not None:
-        return _ended(part, ended)
-    if part.boot == processes.boot_id() and processes.alive(watcher):
+def look(where: Path, rank: int, before: Part | None = None) -> Part:
+    """The part whose shim writes into ``where``.
+
+    ``before`` is an earlier look at it by the same process: what cannot change is not read
+    again, since there may be hundreds of parts and ten looks a second."""
+    if before and before.state is State.ENDED:
+        return before
+    ended = _facts(f"{where}/exit.json")
+    part = before if before and before.main else _begun(where, rank)
+    if ended:
+        return replace(part, state=State.ENDED, code=ended["code"], time=ended["time"])
+    if part.shim is None:
         return part
+    if part.boot == _boot() and processes.alive(part.shim):
+        return replace(part, state=State.RUNS)
     # It may have written its last word between our two looks.
-    ended = _facts(where / "exit.json")
-    return _ended(part, ended) if ended else Part(rank, State.LOST, main, watcher, part.boot)
+    ended = _facts(f"{where}/exit.json")
+    if ended:
+        return replace(part, state=State.ENDED, code=ended["code"], time=ended["time"])
+    return replace(part, state=State.LOST)
+
+
+def _begun(where: Path, rank: int) -> Part:
+    run = _facts(f"{where}/run.json")
+    if run is None:
+        return Part(rank, State.WAITS)
+    return Part(rank, State.RUNS, Process(*run["main"]), Process(*run["shim"]), run["boot"])
 
 
 def never(where: Path) -> None:
@@ -223,18 +236,16 @@ class _Shims:
             talk.close()
 
 
-def _facts(path: Path) -> dict[str, Any] | None:
+def _facts(path: str) -> dict[str, Any] | None:
     try:
-        facts: dict[str, Any] = json.loads(path.read_bytes())
+        with open(path, "rb") as file:
+            facts: dict[str, Any] = json.load(file)
     except FileNotFoundError:
         return None
     return facts
 
 
-def _ended(part: Part, facts: dict[str, Any]) -> Part:
-    return Part(
-        part.rank, State.ENDED, part.main, part.shim, part.boot, facts["code"], facts["time"]
-    )
+_boot = cache(processes.boot_id)
 
 
 def _parents() -> dict[int, int]:

@@ -8,9 +8,9 @@ import os
 import pwd
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import inject
 from ..devices import Devices
 from . import Launch, StartRefused, torchrun
 from .folder import CODE, SPOOL, node_log, rank_log
@@ -19,7 +19,6 @@ from .records import Record
 if TYPE_CHECKING:
     from .shim import Account, Spec
 
-_INJECT = Path(__file__).parent.parent / "inject"
 _DEFAULTS = {"PATH": "/usr/local/bin:/usr/bin:/bin", "PYTHONUNBUFFERED": "1"}
 
 
@@ -80,7 +79,7 @@ def _environment(record: Record, launch: Launch, devices: Devices, node: int) ->
     if launch.user and record.uid != os.geteuid():
         env |= _who(record.uid)
     env.pop("GPUBROKER_SESSION", None)  # or its memory would be booked on that session
-    env["PYTHONPATH"] = os.pathsep.join(filter(None, (str(_INJECT), env.get("PYTHONPATH"))))
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, (inject.FOLDER, env.get("PYTHONPATH"))))
     name = record.nodes[node]
     return {
         **env,

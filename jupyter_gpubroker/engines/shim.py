@@ -40,7 +40,6 @@ import os
 import signal
 import sys
 import time
-import warnings  # noqa: F401  execvpe imports it, as a user who may not read our Python
 
 TYPE_CHECKING = False  # typing itself would cost a quarter of the shim's start
 if TYPE_CHECKING:
@@ -187,7 +186,10 @@ def _prepare(spec: Spec) -> tuple[int, int, str]:
 
 
 def _child(spec: Spec, tell: int, wait: int) -> NoReturn:
-    """Do as the job's user all that may fail, report, wait to be let go, exec."""
+    """Do as the job's user all that may fail, report, wait to be let go, exec.
+
+    From the change of account on nothing may be imported, not even by the standard library:
+    the user may not be able to read this Python."""
     try:
         _become(spec["account"])
         _furnish(spec)
@@ -198,15 +200,31 @@ def _child(spec: Spec, tell: int, wait: int) -> NoReturn:
     os.close(tell)
     if os.read(wait, 1) != b"x":
         os._exit(1)
-    for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these two; exec keeps that
-        signal.signal(signum, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, set())
-    argv = spec["argv"]
     try:
-        os.execvpe(argv[0], argv, spec["env"])  # noqa: S606
-    except (OSError, ValueError) as error:
-        os.write(2, f"cannot run {argv[0]}: {error}\n".encode(errors="replace"))
-        os._exit(_EXEC_FAILED)
+        for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; exec keeps that
+            signal.signal(signum, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        _exec(spec["argv"], spec["env"])
+    except Exception as error:
+        os.write(2, f"cannot run {spec['argv'][0]}: {error}\n".encode(errors="replace"))
+    os._exit(_EXEC_FAILED)
+
+
+def _exec(argv: list[str], env: dict[str, str]) -> None:
+    """Become the first program of that name on the PATH of ``env``; OSError, ValueError.
+
+    ``os.execvpe`` would do, but for an import."""
+    folders = [""] if "/" in argv[0] else env.get("PATH", os.defpath).split(":")
+    reason: OSError | None = None
+    for folder in folders:
+        try:
+            os.execve(os.path.join(folder, argv[0]), argv, env)  # noqa: S606
+        except (FileNotFoundError, NotADirectoryError) as error:
+            reason = reason or error
+        except OSError as error:
+            reason = error
+    if reason:
+        raise reason
 
 
 def _become(account: Account | None) -> None:

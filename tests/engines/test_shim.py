@@ -158,6 +158,26 @@ def test_a_missing_program_is_127_and_a_line_in_the_log(where: Path) -> None:
     assert "cannot run /no/such/program" in log(where)
 
 
+def test_a_program_is_found_on_the_path_of_the_job(where: Path, tmp_path: Path) -> None:
+    for name, mode in (("one", 0o644), ("two", 0o755)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "hello").write_text(f"#!/bin/sh\necho {name}\n")
+        (tmp_path / name / "hello").chmod(mode)
+    path = f"/nowhere:{tmp_path}/one:{tmp_path}/two"
+    with talking(where, "hello", env={"PATH": path}) as process:
+        assert go(process) == "running"
+    assert code(where) == 0
+    assert log(where) == "two\n"
+
+
+def test_a_program_that_may_not_be_run_is_127_with_that_reason(where: Path, tmp_path: Path) -> None:
+    (tmp_path / "hello").write_text("#!/bin/sh\necho hello\n")
+    with talking(where, "hello", env={"PATH": f"/nowhere:{tmp_path}"}) as process:
+        assert go(process) == "running"
+    assert code(where) == 127
+    assert "Permission denied" in log(where)
+
+
 def test_signals_reach_the_group_of_the_program(where: Path) -> None:
     traps = "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM"
     script = f"{traps}; echo up; while :; do sleep 0.02; done"
