@@ -74,7 +74,9 @@ class Command(JupyterApp):
 
     def _run(self) -> int:
         try:
-            return self.run()
+            code = self.run()
+            sys.stdout.flush()
+            return code
         except Refusal as refusal:
             return self._failed(FAILED, "refused", str(refusal), field=refusal.field)
         except Unavailable as error:
