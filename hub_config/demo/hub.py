@@ -33,6 +33,7 @@ class Hub:
         self.broker_url = f"{self.url}/services/gpubroker"
         self._environment = {
             **{name: value for name, value in os.environ.items() if not _stray(name)},
+            "PATH": _path(),
             "DEMO_ROOT": str(self.root),
             "DEMO_PASSWORD": self.password,
             "DEMO_PORT": str(ports[0]),
@@ -110,6 +111,13 @@ class Hub:
                 words = [*process.cmdline(), *process.environ().values()]
                 if any(str(self.root) in word for word in words):
                     yield process
+
+
+def _path() -> str:
+    """Our interpreter's programs and the proxy that ``make setup`` installed come first."""
+    checkout = HERE.parents[1]
+    ours = (Path(sys.prefix) / "bin", checkout / ".demo/npm/node_modules/.bin")
+    return os.pathsep.join([*map(str, ours), os.environ.get("PATH", os.defpath)])
 
 
 def _stray(name: str) -> bool:

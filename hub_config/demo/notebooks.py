@@ -137,13 +137,12 @@ class Notebook:
         self.kernel = kernel
         self._socket = socket
         self._cells: dict[str, Cell] = {}
-        self._newest: Cell | None = None
         self._reader = asyncio.create_task(self._read())
 
     async def start(self, code: str) -> Cell:
         """Run a cell and do not wait for it."""
         message = uuid.uuid4().hex
-        cell = self._cells[message] = self._newest = Cell(code)
+        cell = self._cells[message] = Cell(code)
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
         await self._socket.write_message(
             json.dumps(
@@ -184,24 +183,32 @@ class Notebook:
         while (raw := await self._socket.read_message()) is not None:
             message = json.loads(raw)
             parent = message.get("parent_header", {}).get("msg_id")
-            cell = self._cells.get(parent) or self._newest
-            if cell is not None:
-                _take(cell, message, ours=parent in self._cells)
+            if message["msg_type"] == "update_display_data":
+                self._update(message["content"])
+            elif parent in self._cells:
+                _take(self._cells[parent], message)
+
+    def _update(self, content: dict[str, Any]) -> None:
+        """A display is updated where it stands, whatever cell runs meanwhile."""
+        name = content.get("transient", {}).get("display_id", "")
+        for cell in self._cells.values():
+            if name in cell.displays:
+                cell.displays[name] = content["data"].get("text/plain", "")
 
 
-def _take(cell: Cell, message: dict[str, Any], *, ours: bool) -> None:
+def _take(cell: Cell, message: dict[str, Any]) -> None:
     content, kind = message["content"], message["msg_type"]
     match kind:
         case "stream":
             cell.text += content["text"]
         case "execute_result":
             cell.text += content["data"].get("text/plain", "")
-        case "display_data" | "update_display_data":
+        case "display_data":
             name = content.get("transient", {}).get("display_id", "")
             cell.displays[name] = content["data"].get("text/plain", "")
-        case "error" if ours:
+        case "error":
             cell.errors.append(_plain("\n".join(content["traceback"])))
-        case "status" if ours and content["execution_state"] == "idle":
+        case "status" if content["execution_state"] == "idle":
             cell.done.set()
 
 

@@ -234,7 +234,10 @@ class Story:
             promise(f"rank {rank} of 6 holds all of GPU-" in text, f"rank {rank}:\n{text}")
         losses = [float(x) for x in re.findall(r"loss ([\d.]+)", text)]
         promise(losses and losses[-1] < losses[0], f"the loss did not go down: {losses}")
-        await until(lambda: "completed" in cell.shown, "the notebook to show the end")
+        try:
+            await until(lambda: "completed" in cell.shown, "the end", 30.0)
+        except TimeoutError:
+            raise Broken(f"the notebook does not show the end:\n{cell.shown}") from None
         promise("loss" in cell.shown, f"the notebook shows no log:\n{cell.shown}")
         self.say(f"6 ranks; loss {losses[0]} → {losses[-1]}; the logs are in the notebook")
 

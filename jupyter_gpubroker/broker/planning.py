@@ -74,6 +74,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         memory_mib=world.memory_mib,
         quarantined=tuple(world.quarantined),
         barred=_barred(living),
+        promised=dict(world.plan.promise),
     )
 
 

@@ -112,6 +112,7 @@ def _waiting_rows() -> _Rows:
         ((S.QUEUED,), e.Hold, _row(m.hold, "held", _batch, "batch")),
         ((S.QUEUED,), e.Withdraw, _row(m.park_again, "parked", _kept, "something is kept")),
         ((S.QUEUED,), e.Withdraw, _row(m.end_cancelled, "cancelled")),
+        ((S.QUEUED,), e.Park, _row(m.park_again, "parked", _kept, "something is kept")),
         ((S.QUEUED,), e.Deadline, _row(m.park_again, "parked", _kept, "something is kept")),
         ((S.QUEUED,), e.Deadline, _row(m.end_waited, "failed")),
         ((S.QUEUED,), e.Cancel, _row(m.end_cancelled, "cancelled")),

@@ -177,6 +177,13 @@ def test_a_session_parks_and_resumes_with_what_it_kept() -> None:
     assert (job.state, job.kept, job.parked_for) == (State.RUNNING, (), None)
 
 
+def test_a_resume_that_is_given_up_leaves_the_session_parked() -> None:
+    job = after(parked(), e.Resume(person=False), e.Park())
+    assert (job.state, job.kept, job.parked_for) == (State.PARKED, (IMAGE,), Reason.IDLE)
+    with pytest.raises(Conflict, match="queued"):
+        advance(session(), e.Park(), NOW)
+
+
 def test_parked_time_does_not_count_against_the_time_limit() -> None:
     job = after(running(session()), e.Park(), now=NOW + 100)
     job = after(job, e.Freed(1, (IMAGE,)), now=NOW + 110)
