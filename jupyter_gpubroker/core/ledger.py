@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from .model import (
@@ -23,6 +23,7 @@ from .model import (
     Node,
     Placement,
     Request,
+    Share,
     Snapshot,
     nodes_of,
 )
@@ -131,15 +132,27 @@ class Ledger:
         for amount, need in self._amounts(placement, request):
             self._move(amount, -need, -need)
 
-    def promise(self, placement: Placement, request: Request) -> None:
-        """A Job will start there: gone from ``soon``."""
+    def promise(self, placement: Placement, request: Request | None) -> None:
+        """A Job will start there: gone from ``soon``. ``None`` = the GPUs alone."""
         for amount, need in self._amounts(placement, request):
             self._move(amount, 0, -need)
 
-    def withdraw(self, placement: Placement, request: Request) -> None:
+    def withdraw(self, placement: Placement, request: Request | None) -> None:
         """The inverse of ``promise``."""
         for amount, need in self._amounts(placement, request):
             self._move(amount, 0, need)
+
+    def reserve(self, placement: Placement) -> Placement:
+        """Promise as much of these GPUs as ``soon`` has; what that was."""
+        reserved: list[Share] = []
+        for share in placement:
+            device = self._devices.get((share.node, share.device))
+            if device is not None and device.milli.soon > 0:
+                memory = min(device.memory.soon, share.memory_mib)
+                milli = min(device.milli.soon, share.milli)
+                reserved.append(replace(share, milli=milli, memory_mib=memory))
+        self.promise(tuple(reserved), None)
+        return tuple(reserved)
 
     def leave(self, job: Job) -> None:
         """A Job with a Lease will leave: ``soon`` gets its Shares back."""
@@ -149,8 +162,8 @@ class Ledger:
         """The inverse of ``leave``."""
         self.promise(lease_of(job).placement, job.request)
 
-    def holds(self, placement: Placement, request: Request, column: Column) -> bool:
-        """True if all of the Placement is free in that column."""
+    def holds(self, placement: Placement, request: Request | None, column: Column) -> bool:
+        """True if all of the Placement is free in that column; ``None`` = the GPUs alone."""
         return all(
             amount.free(column) >= need for amount, need in self._amounts(placement, request)
         )

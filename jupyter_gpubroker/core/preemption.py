@@ -34,8 +34,11 @@ class Told(IntEnum):
     """Whether a Victim knows already; who knows is taken first."""
 
     FOR_THIS = 0
-    FOR_ANOTHER = 1
-    NOT_YET = 2
+    """Its notice names the taker."""
+    WHERE_PROMISED = 1
+    """It has a device that the taker was promised."""
+    FOR_ANOTHER = 2
+    NOT_YET = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ def cost(victims: Sequence[Victim]) -> Cost:
         sum(victim.memory_mib for victim in asked),
         len(asked),
         tuple(sorted(victim.regret[3:] for victim in asked)),
-        sum(victim.told is Told.FOR_ANOTHER for victim in victims),
+        sum(victim.told for victim in victims if victim.told is not Told.NOT_YET),
         len(victims),
     )
 
@@ -137,17 +140,14 @@ def victims(taker: Job, snapshot: Snapshot, recalled: Sequence[Job]) -> tuple[Vi
 
 def _recalled(taker: Job, job: Job, snapshot: Snapshot) -> Victim:
     assert job.notice is not None
-    told = Told.FOR_THIS if _is_for(taker, job, snapshot) else Told.FOR_ANOTHER
-    return Victim(job, job.notice.reason, told, snapshot.memory_mib.get(job.id, 0), job.since)
-
-
-def _is_for(taker: Job, job: Job, snapshot: Snapshot) -> bool:
-    """True if the Job leaves for the taker, by its notice or by what the taker was promised."""
-    assert job.notice is not None
     promised = [(share.node, share.device) for share in snapshot.promised.get(taker.id, ())]
-    return job.notice.for_job == taker.id or any(
-        (share.node, share.device) in promised for share in lease_of(job).placement
-    )
+    if job.notice.for_job == taker.id:
+        told = Told.FOR_THIS
+    elif any((share.node, share.device) in promised for share in lease_of(job).placement):
+        told = Told.WHERE_PROMISED
+    else:
+        told = Told.FOR_ANOTHER
+    return Victim(job, job.notice.reason, told, snapshot.memory_mib.get(job.id, 0), job.since)
 
 
 def minimal(ledger: Ledger, job: Job, victims: Sequence[Victim], packing: Packing) -> Way | None:

@@ -60,6 +60,16 @@ class Holding:
     placement: Placement
     end: Seconds
     """By its limit; infinite where that is not known yet."""
+    request: Request | None
+    """What it takes of CPU and host memory; ``None`` = nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Where a Job would fit, and what has to end before."""
+
+    holdings: tuple[Holding, ...]
+    placement: Placement
 
 
 class Cycle(Protocol):
@@ -67,7 +77,6 @@ class Cycle(Protocol):
 
     snapshot: Snapshot
     ledger: Ledger
-    blocked: list[Job]
     leaving: list[Job]
     placed: dict[JobId, tuple[Job, Placement]]
     promised: dict[JobId, tuple[Job, Placement]]
@@ -75,21 +84,13 @@ class Cycle(Protocol):
     def holdings(self) -> list[Holding]:
         """All that is held and not leaving, and all that is promised; first to end first."""
 
+    def takeable(self, job: Job) -> list[Job]:
+        """From whom the Job may take."""
 
-def leaving(cycle: Cycle, placement: Placement, until: Seconds) -> Why:
+
+def leaving(cycle: Cycle, job: Job, placement: Placement, until: Seconds) -> Why:
     """It is promised what others leave; the last of them has to go by ``until``."""
-    devices = [(share.node, share.device) for share in placement]
-    names = nodes_of(placement)
-    who = [
-        job
-        for job in cycle.leaving
-        if job.lease is not None
-        and any((share.node, share.device) in devices for share in job.lease.placement)
-    ] or [
-        job
-        for job in cycle.leaving
-        if job.lease is not None and any(share.node in names for share in job.lease.placement)
-    ]
+    who = _leavers(cycle, job, placement)
     known = [job.deadline for job in who if job.notice is not None and job.deadline is not None]
     return Why(
         Blocked.LEAVING,
@@ -97,6 +98,24 @@ def leaving(cycle: Cycle, placement: Placement, until: Seconds) -> Why:
         waits_for=tuple(job.id for job in who),
         until=max([until, *known]),
     )
+
+
+def _leavers(cycle: Cycle, taker: Job, placement: Placement) -> list[Job]:
+    """Who still has to leave that place: its devices, or else its nodes' CPU and memory."""
+    if cycle.ledger.holds(placement, taker.request, Column.NOW):
+        return []
+    taken = [share for share in placement if not cycle.ledger.holds((share,), None, Column.NOW)]
+    devices = [(share.node, share.device) for share in taken]
+    names = nodes_of(placement)
+    there: list[Job] = []
+    near: list[Job] = []
+    for job in cycle.leaving:
+        shares = job.lease.placement if job.lease is not None else ()
+        if any((share.node, share.device) in devices for share in shares):
+            there.append(job)
+        elif any(share.node in names for share in shares):
+            near.append(job)
+    return there or near
 
 
 def later(policy: Policy) -> Why:
@@ -122,43 +141,36 @@ def people(some: Sequence[Job]) -> str:
 class Explained:
     """Explains Jobs that lack GPUs; what it found for one shape serves for all equal ones."""
 
-    _room: dict[ShapeKey, tuple[Holding, ...] | None] = field(default_factory=dict)
-    _rival: dict[tuple[ShapeKey, ShapeKey], bool] = field(default_factory=dict)
+    _room: dict[ShapeKey, Room | None] = field(default_factory=dict)
+    _rival: dict[tuple[ShapeKey, ShapeKey, Kind], bool] = field(default_factory=dict)
 
-    def forget(self) -> None:
-        """What is free changed."""
-        self._room.clear()
-        self._rival.clear()
-
-    def why(self, cycle: Cycle, job: Job) -> Why:
-        """Why the Job, which fits nowhere now or soon, waits."""
-        if len(cycle.blocked) >= EXPLAINED:
-            text = f"{len(cycle.blocked)} jobs ahead of it wait for GPUs as well"
+    def why(self, cycle: Cycle, job: Job, ahead: Sequence[Job]) -> Why:
+        """Why the Job, which fits nowhere now or soon, waits; those ``ahead`` of it do so too."""
+        if len(ahead) >= EXPLAINED:
+            text = f"{len(ahead)} jobs ahead of it wait for GPUs as well"
             return Why(Blocked.CAPACITY, text)
         packing = Packing(cycle.snapshot.now, PlacementRule.BEST_FIT)
         ask = Ask.of(job, packing)
-        if not ask.node and (ahead := _ahead(cycle, job, packing)):
-            return Why(
-                Blocked.AHEAD,
-                f"what would be free is promised to {jobs(ahead)} ahead of it ({people(ahead)})",
-                waits_for=tuple(other.id for other in ahead),
-            )
-        room = self._room_for(cycle, job, packing, ask)
+        promised = _promised_to(cycle, job, packing)
+        if promised is not None and not ask.node:
+            return promised
+        room = self._room_for(cycle, job, packing)
         if room is None:
             return _impossible(cycle, job, packing, ask)
-        rivals = self._rivals(cycle, job, packing, room)
-        who = [holding.job for holding in room]
-        last = max((holding.end for holding in room), default=inf)
+        rivals = self._rivals(cycle, job, ahead, room, packing)
+        gone = _leavers(cycle, job, room.placement)
+        who = [*gone, *(holding.job for holding in room.holdings), *rivals]
+        ends = [holding.end for holding in room.holdings]
+        ends += [inf if other.deadline is None else other.deadline for other in gone]
+        last = max(ends, default=inf)
         return Why(
             *_lack(cycle, ask, packing, job, rivals),
-            waits_for=tuple(other.id for other in (*who, *rivals)),
+            waits_for=tuple(dict.fromkeys(other.id for other in who)),
             until=None if rivals or last == inf else last,
         )
 
-    def _room_for(
-        self, cycle: Cycle, job: Job, packing: Packing, ask: Ask
-    ) -> tuple[Holding, ...] | None:
-        if not ask.plain:
+    def _room_for(self, cycle: Cycle, job: Job, packing: Packing) -> Room | None:
+        if not Ask.of(job, packing).plain:
             return _room(cycle, job, packing)
         key = shape(job.request)
         if key not in self._room:
@@ -166,44 +178,65 @@ class Explained:
         return self._room[key]
 
     def _rivals(
-        self, cycle: Cycle, job: Job, packing: Packing, room: Sequence[Holding]
+        self, cycle: Cycle, job: Job, ahead: Sequence[Job], room: Room, packing: Packing
     ) -> list[Job]:
-        """Jobs ahead in line that would take the room."""
+        """Jobs ahead in line that could take the room, or a part of it, first."""
+        ended = [holding.job.id for holding in room.holdings]
         found: list[Job] = []
         with cycle.ledger.trial():
-            _end(cycle, room)
-            for other in cycle.blocked:
-                key = (shape(job.request), shape(other.request))
+            _end(cycle, room.holdings)
+            _end(cycle, [other for other in _promised(cycle) if other.job.id not in ended])
+            for other in ahead:
+                key = (shape(job.request), shape(other.request), other.kind)
                 if key not in self._rival:
-                    fits = fit(cycle.ledger, other, Column.SOON, packing) is not None
-                    self._rival[key] = fits
+                    self._rival[key] = _could_start(cycle, other, packing, ended)
                 if self._rival[key]:
                     found.append(other)
         return found
 
 
-def _ahead(cycle: Cycle, job: Job, packing: Packing) -> list[Job]:
-    """The Jobs whose promises keep it from fitting; empty if without them it does not fit."""
-    if not cycle.promised:
-        return []
+def _could_start(cycle: Cycle, job: Job, packing: Packing, ended: Sequence[JobId]) -> bool:
+    """True if the Job fits when also those have left from whom it may take."""
     with cycle.ledger.trial():
-        for other, placement in cycle.promised.values():
-            cycle.ledger.withdraw(placement, other.request)
-        place = fit(cycle.ledger, job, Column.SOON, packing)
-    names = nodes_of(place or ())
-    return [
-        other
-        for other, placement in cycle.promised.values()
-        if any(share.node in names for share in placement)
+        for victim in cycle.takeable(job):
+            if victim.id not in ended:
+                cycle.ledger.leave(victim)
+        return fit(cycle.ledger, job, Column.SOON, packing) is not None
+
+
+def _promised(cycle: Cycle) -> list[Holding]:
+    return [Holding(who, where, inf, who.request) for who, where in cycle.promised.values()]
+
+
+def _promised_to(cycle: Cycle, job: Job, packing: Packing) -> Why | None:
+    """It would fit but for what others were promised; ``None`` if that is not so."""
+    promised = _promised(cycle)
+    if not promised:
+        return None
+    with cycle.ledger.trial():
+        _end(cycle, promised)
+        place = fit(cycle.ledger, job, Column.BOTH, packing)
+        place = place or fit(cycle.ledger, job, Column.SOON, packing)
+    if place is None:
+        return None
+    names = nodes_of(place)
+    theirs = [
+        holding.job
+        for holding in promised
+        if any(share.node in names for share in holding.placement)
     ]
+    who = list({other.id: other for other in theirs}.values())
+    text = f"what would be free is promised to {jobs(who)} ({people(who)})"
+    gone = _leavers(cycle, job, place)
+    return Why(Blocked.AHEAD, text, waits_for=tuple(other.id for other in (*who, *gone)))
 
 
 def _end(cycle: Cycle, holdings: Sequence[Holding]) -> None:
     for holding in holdings:
-        cycle.ledger.withdraw(holding.placement, holding.job.request)
+        cycle.ledger.withdraw(holding.placement, holding.request)
 
 
-def _room(cycle: Cycle, job: Job, packing: Packing) -> tuple[Holding, ...] | None:
+def _room(cycle: Cycle, job: Job, packing: Packing) -> Room | None:
     """The first holdings to end that make room for the Job, and none that is not needed."""
     holdings = cycle.holdings()
 
@@ -234,11 +267,13 @@ def _room(cycle: Cycle, job: Job, packing: Packing) -> tuple[Holding, ...] | Non
     with cycle.ledger.trial():
         _end(cycle, near)
         for holding in reversed(near):
-            cycle.ledger.promise(holding.placement, holding.job.request)
+            cycle.ledger.promise(holding.placement, holding.request)
             if place() is None:
                 _end(cycle, [holding])
                 needed.append(holding)
-    return tuple(reversed(needed))
+        found = place()
+    assert found is not None
+    return Room(tuple(reversed(needed)), found)
 
 
 def _lack(
@@ -246,7 +281,7 @@ def _lack(
 ) -> tuple[Blocked, str]:
     """What is missing, and who has it."""
     held = f", held by {_holders(cycle, ask)}"
-    also = f"; {jobs(rivals)} ahead of it ({people(rivals)}) would take it first" if rivals else ""
+    also = f"; {jobs(rivals)} ahead of it ({people(rivals)}) could take it first" if rivals else ""
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, and it waits for its own GPU there"
         return Blocked.AFFINITY, text + held + also
@@ -274,7 +309,8 @@ def _impossible(cycle: Cycle, job: Job, packing: Packing, ask: Ask) -> Why:
     notes = f"; not usable now: {', '.join(away)}" if away else ""
     kept = len(cycle.snapshot.quarantined)
     if kept:
-        notes += f"; held back until proven free: what {kept} ended jobs had"
+        ended = f"{kept} ended job{'s' if kept > 1 else ''}"
+        notes += f"; held back until proven free: the GPUs of {ended}"
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, which cannot take it now"
         return Why(Blocked.AFFINITY, text + notes)
@@ -286,7 +322,7 @@ def _free(cycle: Cycle, ask: Ask) -> int:
         device.milli.free(Column.BOTH)
         for room in cycle.ledger.rooms
         for device in room.devices
-        if ask.wants(device.device)
+        if ask.allows(room.node) and ask.wants(device.device)
     )
 
 
@@ -295,7 +331,7 @@ def _total(cycle: Cycle, ask: Ask) -> int:
         GPU_MILLI
         for room in cycle.ledger.rooms
         for device in room.devices
-        if ask.wants(device.device)
+        if ask.allows(room.node) and ask.wants(device.device)
     )
 
 

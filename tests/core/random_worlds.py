@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random worlds: at least five nodes and twenty Jobs in every state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from hypothesis import strategies as st
+
+from jupyter_gpubroker.core.model import (
+    GPU_MILLI,
+    Class,
+    Kind,
+    Placement,
+    PlacementRule,
+    Queue,
+    Request,
+    Share,
+    StageName,
+    Terms,
+)
+
+from .worlds import MEMORY, World, ask, node, policy
+
+LADDERS = ((), ((StageName.PARK, 60.0),), ((StageName.SAVE, 60.0),))
+USERS = "abcdefgh"
+ROLES = ("idle", "idle", "idle", "busy", "shielded", "batch", "told", "stops", "gone")
+SHAPES = (ask(0.25), ask(0.5), ask(0.5), ask(1), ask(1), ask(2), ask(3), ask(4), ask(1.5))
+GANGS = (
+    *SHAPES,
+    ask(1, nodes=2),
+    ask(2, nodes=2),
+    ask(3, nodes=2),
+    ask(4, nodes=2),
+    ask(2, nodes=4),
+)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One Job of a random world."""
+
+    role: str
+    shape: Request
+    user: str
+    number: int
+    """What bytes, idle times, ends and graces are made of."""
+
+    @classmethod
+    def draw(cls, draw: Random, roles: tuple[str, ...], shapes: tuple[Request, ...]) -> Spec:
+        """Any Job with one of these roles and shapes."""
+        return cls(draw.choice(roles), draw.choice(shapes), draw.choice(USERS), draw.randint(0, 9))
+
+
+def first_fit(world: World, request: Request) -> Placement | None:
+    """The simplest placement that is right; knows nothing of the scheduler."""
+    used: dict[str, int] = {}
+    leases = [job.lease.placement for job in world.jobs.values() if job.lease is not None]
+    for placement in [*leases, *(held.shares for held in world.quarantined)]:
+        for share in placement:
+            used[share.device] = used.get(share.device, 0) + share.milli
+    found: list[Share] = []
+    for each in world.nodes.values():
+        needs = [GPU_MILLI] * request.gpus + [request.gpu_milli] * bool(request.gpu_milli)
+        here: list[Share] = []
+        for device in each.devices:
+            if needs and used.get(device.uuid, 0) + needs[0] <= GPU_MILLI:
+                milli = needs.pop(0)
+                here.append(Share(each.name, device.uuid, milli, MEMORY * milli // GPU_MILLI))
+        if not needs and len({share.node for share in found}) < request.nodes:
+            found += here
+    return tuple(found) if len({share.node for share in found}) == request.nodes else None
+
+
+def _put(world: World, spec: Spec, takers: list[str]) -> None:
+    placement = first_fit(world, spec.shape)
+    if placement is None:
+        return
+    id_, ladder = f"r{len(world.jobs):02}", LADDERS[spec.number % len(LADDERS)]
+    more = {
+        "user": spec.user,
+        "request": spec.shape,
+        "granted": world.now - 1000 * (1 + spec.number % 3),
+        "expires": world.now + 1000 * (1 + spec.number),
+        "terms": Terms(park=ladder, grace=10.0 * (1 + spec.number % 4)),
+    }
+    since, mib = world.now - 100 * spec.number, 1000 * (spec.number % 5)
+    taker = takers[spec.number % len(takers)] if takers else None
+    match spec.role:
+        case "idle":
+            world.idles(id_, placement, mib, idle_since=since, **more)
+        case "shielded":
+            shield = world.now + 50 + spec.number
+            world.idles(id_, placement, mib, idle_since=since, shield_until=shield, **more)
+        case "busy":
+            world.runs(id_, placement, **more)
+        case "batch":
+            world.runs(id_, placement, kind=Kind.BATCH, **more)
+        case "told":
+            world.drains(id_, placement, taker or "gone", **more)
+        case "stops":
+            world.stops(id_, placement, taker, **more)
+        case _:
+            world.quarantine(placement)
+
+
+def _nodes(world: World, sizes: list[int], away: int) -> None:
+    for index, size in enumerate(sizes):
+        flavor = "a100" if index % 3 == 2 else "h100"
+        usable = index != away
+        world.add(node(f"node{index}", size, flavor=flavor, usable=usable))
+
+
+def _wait(world: World, spec: Spec, index: int) -> None:
+    id_ = f"w{index:02}"
+    if spec.role == "batch":
+        urgent = "urgent" if spec.number == 0 else "batch"
+        world.waits(id_, spec.shape, user=spec.user, class_name=urgent)
+    elif spec.shape.nodes == 1:
+        world.session(id_, spec.shape, user=spec.user, attach=spec.number == 0)
+    else:
+        world.waits(id_, spec.shape, user=spec.user)
+
+
+def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
+    """The world of that number: Jobs that run, idle or leave, and Jobs that wait."""
+    draw = Random(seed)
+    rule = draw.choice(list(PlacementRule))
+    world = World(policy=policy(placement=rule))
+    if limits and draw.random() < 0.5:
+        classes = {**world.policy.classes}
+        classes["interactive"] = Class("interactive", (Kind.SESSION,), running=2)
+        queues = {"default": Queue("default", running_gpus=12)}
+        world.policy = policy(placement=rule, classes=classes, queues=queues)
+    sizes = [draw.randint(1, 4) for _ in range(draw.randint(5, 7))]
+    _nodes(world, sizes, away=draw.randint(0, 12))
+    for index in range(waiting):
+        _wait(world, Spec.draw(draw, ("batch", "batch", "session"), GANGS), index)
+    takers = [job.id for job in world.jobs.values() if job.kind is Kind.BATCH]
+    for _ in range(running):
+        _put(world, Spec.draw(draw, ROLES, SHAPES), takers)
+    for name in USERS:
+        world.usage["default", name] = float(draw.randint(0, 3))
+    return world
+
+
+def worlds(waiting: int = 25, limits: bool = True) -> st.SearchStrategy[World]:
+    """Any random world of at least twenty Jobs; shrinks to fewer of them."""
+    return st.builds(
+        random_world,
+        st.integers(0, 2**32),
+        st.integers(10 if waiting > 10 else 20, 35),
+        st.integers(10 if waiting > 10 else 1, waiting),
+        st.just(limits),
+    )

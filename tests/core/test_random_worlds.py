@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What holds in every world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import HealthCheck, assume, given, settings
+
+from jupyter_gpubroker.core.ledger import Column, Ledger
+from jupyter_gpubroker.core.model import (
+    GPU_MILLI,
+    LEAVING,
+    WAITING,
+    Blocked,
+    Job,
+    Kind,
+    Placement,
+    Plan,
+    Reason,
+    State,
+)
+from jupyter_gpubroker.core.placement import Packing, fit
+from jupyter_gpubroker.core.preemption import recallable
+from jupyter_gpubroker.core.schedule import schedule
+
+from .random_worlds import worlds
+from .worlds import World, milli_by_device
+
+many = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def waiting(world: World) -> list[Job]:
+    return [job for job in world.jobs.values() if job.state in WAITING]
+
+
+def has_the_shape(job: Job, placement: Placement, world: World) -> bool:
+    """True if the Placement is all of what the Job asked for, on devices that serve it."""
+    request = job.request
+    nodes = list(dict.fromkeys(share.node for share in placement))
+    wanted = sorted([GPU_MILLI] * request.gpus + [request.gpu_milli] * bool(request.gpu_milli))
+    usable = {
+        device.uuid
+        for node in world.nodes.values()
+        for device in node.devices
+        if node.usable and device.usable
+    }
+    devices = [share.device for share in placement]
+    return (
+        len(nodes) == request.nodes
+        and all(
+            sorted(share.milli for share in placement if share.node == node) == wanted
+            for node in nodes
+        )
+        and len(set(devices)) == len(devices)
+        and set(devices) <= usable
+    )
+
+
+@many
+@given(worlds())
+def test_no_device_is_ever_leased_above_one_gpu_and_gangs_are_whole(world: World) -> None:
+    plan = world.plan()
+    for id_, placement in (*plan.place, *plan.promise):
+        assert has_the_shape(world.jobs[id_], placement, world), id_
+    world.apply(plan)
+    assert all(milli <= GPU_MILLI for milli in milli_by_device(world).values())
+
+
+@many
+@given(worlds())
+def test_promises_fit_together_when_everybody_who_leaves_has_left(world: World) -> None:
+    plan = world.plan()
+    world.apply(plan)
+    gone = [job.id for job in world.jobs.values() if job.state in LEAVING]
+    world.remove(*gone)
+    used = milli_by_device(world)
+    for _, placement in plan.promise:
+        for share in placement:
+            used[share.device] = used.get(share.device, 0) + share.milli
+    assert all(milli <= GPU_MILLI for milli in used.values())
+
+
+@many
+@given(worlds())
+def test_the_same_world_gives_the_same_plan_in_whatever_order_it_is_written(world: World) -> None:
+    plan = world.plan()
+    assert plan == world.plan()
+    snapshot = world.snapshot()
+    backwards = replace(
+        snapshot,
+        jobs=dict(reversed([*snapshot.jobs.items()])),
+        nodes=dict(reversed([*snapshot.nodes.items()])),
+        idle=dict(reversed([*snapshot.idle.items()])),
+        usage=dict(reversed([*snapshot.usage.items()])),
+    )
+    assert schedule(backwards, world.policy) == plan
+
+
+@many
+@given(worlds())
+def test_only_idle_sessions_without_a_shield_are_noticed_and_only_for_batch(world: World) -> None:
+    plan = world.plan()
+    promised = dict(plan.promise)
+    assert len(dict(plan.notice)) == len(plan.notice)
+    for id_, notice in plan.notice:
+        victim = world.jobs[id_]
+        assert victim.kind is Kind.SESSION
+        assert victim.state is State.RUNNING
+        assert id_ in world.idle
+        assert victim.shield_until <= world.now
+        assert notice.reason is Reason.IDLE
+        assert notice.for_job in promised
+        taker = world.jobs[notice.for_job or ""]
+        assert (taker.kind, taker.state) == (Kind.BATCH, State.QUEUED)
+        assert notice.deadline >= world.now + victim.terms.grace
+
+
+@many
+@given(worlds())
+def test_every_job_that_waits_is_told_why_and_has_its_place_in_the_line(world: World) -> None:
+    plan = world.plan()
+    placed = dict(plan.place)
+    queue = [job for job in waiting(world) if job.id not in placed]
+    assert sorted(plan.why) == sorted(job.id for job in queue)
+    assert sorted(why.position for why in plan.why.values()) == list(range(1, len(queue) + 1))
+    for id_, why in plan.why.items():
+        assert why.text
+        assert why.until is None or why.until >= world.now
+        assert set(why.waits_for) <= set(world.jobs) - {id_}
+        assert (why.code is Blocked.LEAVING) == (id_ in dict(plan.promise))
+
+
+@many
+@given(worlds())
+def test_nobody_is_placed_past_a_limit(world: World) -> None:
+    world.apply(world.plan())
+    interactive = world.policy.classes["interactive"].running
+    gpus = world.policy.queues["default"].running_gpus
+    leased = [job for job in world.jobs.values() if job.lease is not None]
+    new = [job for job in leased if job.state is State.STARTING]
+    for job in new:
+        if job.kind is Kind.SESSION and interactive is not None:
+            mine = [o for o in leased if (o.user, o.class_name) == (job.user, "interactive")]
+            assert len(mine) <= interactive
+    if new and gpus is not None:
+        assert sum(job.lease.milli for job in leased if job.lease) <= gpus * GPU_MILLI
+
+
+@many
+@given(worlds())
+def test_looking_again_asks_nobody_new_and_reprieves_nobody(world: World) -> None:
+    plan = world.plan()
+    world.apply(plan)
+    again = world.plan()
+    assert again.notice == ()
+    assert again.reprieve == ()
+    assert again.place == ()
+    assert dict(again.promise).keys() >= dict(plan.promise).keys()
+
+
+@many
+@given(worlds(limits=False))
+def test_whoever_people_were_asked_to_leave_for_starts_there_once_they_have_left(
+    world: World,
+) -> None:
+    plan = world.plan()
+    takers = {notice.for_job for _, notice in plan.notice}
+    world.apply(plan)
+    world.remove(*(job.id for job in world.jobs.values() if job.state in LEAVING))
+    wanted = [promise for promise in plan.promise if promise[0] in takers]
+    assert dict(world.plan().place).items() >= dict(wanted).items()
+
+
+def fits_without(world: World, job: Job, stay: str, plan: Plan) -> bool:
+    """True if the Job fits when all that leave have left but ``stay``."""
+    snapshot = world.snapshot()
+    ledger = Ledger(snapshot)
+    reprieved = plan.reprieve
+    for other in snapshot.jobs.values():
+        if other.state in LEAVING and other.id not in (stay, *reprieved):
+            ledger.leave(other)
+    return fit(ledger, job, Column.SOON, Packing.of(snapshot, world.policy)) is not None
+
+
+@many
+@given(worlds(waiting=1))
+def test_whoever_is_asked_to_leave_is_needed(world: World) -> None:
+    plan = world.plan()
+    assume(plan.notice)
+    world.apply(plan)
+    ((taker, _),) = plan.promise
+    job = world.jobs[taker]
+    assert fits_without(world, job, "", plan)
+    for id_, _ in plan.notice:
+        assert not fits_without(world, job, id_, plan), id_
+
+
+@many
+@given(worlds(waiting=1))
+def test_whoever_may_stay_after_all_is_told_so_and_whoever_may_not_is_needed(world: World) -> None:
+    plan = world.plan()
+    told = [job.id for job in world.jobs.values() if recallable(job)]
+    assume(told)
+    assert set(plan.reprieve) <= set(told)
+    taker = dict(plan.promise).keys() or [""]
+    for id_ in told:
+        if id_ not in plan.reprieve:
+            assert not fits_without(world, world.jobs[next(iter(taker))], id_, plan)
+
+
+@many
+@given(worlds(limits=False))
+def test_nobody_waits_who_would_fit(world: World) -> None:
+    plan = world.plan()
+    world.apply(plan)
+    snapshot = world.snapshot()
+    ledger = Ledger(snapshot)
+    for id_, placement in plan.promise:
+        for other in snapshot.jobs.values():
+            if other.state in LEAVING and id_ == plan.promise[0][0]:
+                ledger.leave(other)
+        ledger.promise(placement, world.jobs[id_].request)
+    for id_, why in plan.why.items():
+        job = world.jobs[id_]
+        if why.code is not Blocked.SERVER:
+            packing = Packing.of(snapshot, world.policy)
+            assert fit(ledger, job, Column.BOTH, packing) is None, id_
+
+
+@many
+@given(worlds(limits=False))
+def test_when_those_are_gone_for_whom_the_first_in_line_waits_it_starts(world: World) -> None:
+    world.apply(world.plan())
+    plan = world.plan()
+    for id_, why in plan.why.items():
+        if why.position == 1 and why.code not in (Blocked.SERVER, Blocked.IMPOSSIBLE):
+            world.remove(*why.waits_for)
+            assert id_ in dict(world.plan().place), why
+
+
+@settings(many, max_examples=100)
+@given(worlds())
+def test_a_world_left_alone_comes_to_rest(world: World) -> None:
+    for _ in range(60):
+        plan = world.plan()
+        if not (plan.place or plan.notice or plan.reprieve):
+            break
+        world.apply(plan)
+        assert all(milli <= GPU_MILLI for milli in milli_by_device(world).values())
+        leaving = [job.id for job in world.jobs.values() if job.state in LEAVING]
+        world.remove(*leaving[:1])
+    else:
+        raise AssertionError("it does not come to rest")

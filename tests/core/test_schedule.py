@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""World -> Plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from jupyter_gpubroker.core.model import (
+    Blocked,
+    Class,
+    Kind,
+    Notice,
+    Plan,
+    Queue,
+    Reason,
+    State,
+    Terms,
+)
+from jupyter_gpubroker.core.schedule import order
+
+from .worlds import PARKABLE, World, ask, kept, node, on, policy
+
+
+def placed(plan: Plan) -> dict[str, list[str]]:
+    """Job -> devices."""
+    return {id_: [share.device for share in placement] for id_, placement in plan.place}
+
+
+def noticed(plan: Plan) -> list[str]:
+    return sorted(id_ for id_, _ in plan.notice)
+
+
+# --- the story ----------------------------------------------------------------------
+
+
+def story() -> World:
+    """Five notebooks that were started one after another on two nodes of four GPUs."""
+    world = World().add(node("node1"), node("node2"))
+    for name, gpus in (("nb1", 0.5), ("nb2", 2), ("nb3", 1), ("nb4", 3), ("nb5", 1)):
+        world.session(name, ask(gpus))
+        world.apply(world.plan())
+        job = world.jobs[name]
+        assert job.state is State.STARTING, name
+        terms = Terms(grace=10.0, shield=0.0, park=PARKABLE)
+        world.put(replace(job, state=State.RUNNING, until=None, terms=terms))
+    return world
+
+
+def trainer(world: World) -> World:
+    """nb1 to nb4 are idle, nb1 for the longest; nb1 has 1 GiB, the others 2 GiB per GPU."""
+    for age, (name, mib) in enumerate((("nb1", 1024), ("nb2", 4096), ("nb3", 2048), ("nb4", 6144))):
+        running = world.jobs.pop(name)
+        assert running.lease is not None
+        world.idles(
+            name,
+            running.lease.placement,
+            mib,
+            idle_since=world.now - 100 + age,
+            terms=running.terms,
+            request=running.request,
+        )
+    world.waits("trainer", ask(3, nodes=2))
+    return world
+
+
+def test_notebooks_that_come_one_after_another_are_packed_best_fit() -> None:
+    leases = {id_: job.lease for id_, job in story().jobs.items()}
+    devices = {id_: [s.device for s in lease.placement] for id_, lease in leases.items() if lease}
+    assert devices == {
+        "nb1": ["node1/0"],
+        "nb2": ["node1/1", "node1/2"],
+        "nb3": ["node1/3"],
+        "nb4": ["node2/0", "node2/1", "node2/2"],
+        "nb5": ["node2/3"],
+    }
+
+
+def test_a_gang_of_two_times_three_gpus_asks_exactly_three_idle_notebooks_to_leave() -> None:
+    world = trainer(story())
+    plan = world.plan()
+    deadline = world.now + 10
+    assert plan.place == ()
+    assert {id_: replace(notice, id="") for id_, notice in plan.notice} == dict.fromkeys(
+        ("nb1", "nb2", "nb4"), Notice(Reason.IDLE, deadline, "trainer")
+    )
+    why = plan.why["trainer"]
+    assert (why.code, why.position, why.until) == (Blocked.LEAVING, 1, deadline)
+    assert sorted(why.waits_for) == ["nb1", "nb2", "nb4"]
+    assert why.text == "waiting for 3 sessions to leave (nb1, nb2, nb4)"
+
+
+def test_the_gang_waits_until_the_last_of_them_has_left_and_then_starts_whole() -> None:
+    world = trainer(story())
+    world.apply(world.plan())
+    for name in ("nb4", "nb1"):
+        world.remove(name)
+        plan = world.plan()
+        assert (plan.place, plan.notice, plan.reprieve) == ((), (), ())
+    world.remove("nb2")
+    assert placed(world.plan()) == {
+        "trainer": ["node1/0", "node1/1", "node1/2", "node2/0", "node2/1", "node2/2"]
+    }
+
+
+def test_one_notice_has_one_name_and_another_notice_another() -> None:
+    world = trainer(story())
+    first = {id_: notice.id for id_, notice in world.plan().notice}
+    assert len(set(first.values())) == 3
+    assert first == {id_: notice.id for id_, notice in world.plan().notice}
+    world.now += 60
+    again = [notice.id for _, notice in world.plan().notice]
+    assert not set(again) & set(first.values())
+
+
+# --- the line -----------------------------------------------------------------------
+
+
+def test_the_order_is_class_then_usage_then_age_then_submit_time_then_id() -> None:
+    world = World()
+    world.waits("h", ask(), submitted=1, user="used")
+    for id_ in ("g", "f"):
+        world.waits(id_, ask(), submitted=5, user="new")
+    world.put(replace(world.jobs["h"], id="e", user="new", submitted=4.0, eligible=5.0))
+    world.put(replace(world.jobs["h"], id="d", user="new", submitted=9.0, eligible=4.0))
+    world.waits("c", ask(), submitted=99, user="used", class_name="urgent")
+    world.waits("b", ask(), submitted=98, user="used", queue="vision")
+    world.usage = {("default", "used"): 10.0, ("vision", "used"): 3.0}
+    world.put(replace(world.jobs["h"], id="held", state=State.HELD, until=world.now + 9))
+    world.runs("running", on("node1/0"))
+    line = [job.id for job in order(world.snapshot(), world.policy)]
+    assert line == ["c", "d", "e", "f", "g", "b", "h"]
+
+
+def test_the_next_in_line_gets_the_last_gpu() -> None:
+    world = World().add(node("node1", 1))
+    world.waits("second", ask(1), submitted=20)
+    world.waits("first", ask(1), submitted=10)
+    plan = world.plan()
+    assert placed(plan) == {"first": ["node1/0"]}
+    assert plan.why["second"].position == 1
+
+
+def test_a_promise_ahead_is_not_taken_by_somebody_behind() -> None:
+    world = World().add(node("node1", 2))
+    world.stops("old", on("node1/0"))
+    world.waits("gang", ask(2))
+    world.waits("small", ask(1))
+    plan = world.plan()
+    assert plan.place == ()
+    assert plan.promise == (("gang", on("node1/0", "node1/1")),)
+    assert plan.why["gang"].code is Blocked.LEAVING
+    assert plan.why["small"].code is Blocked.AHEAD
+    assert plan.why["small"].waits_for == ("gang",)
+
+
+def test_a_job_that_cannot_start_holds_up_nobody_who_can() -> None:
+    world = World().add(node("node1", 2))
+    world.runs("busy", on("node1/0"))
+    world.waits("gang", ask(2))
+    world.waits("small", ask(1))
+    assert placed(world.plan()) == {"small": ["node1/1"]}
+
+
+def test_at_most_so_many_jobs_are_looked_at_and_the_others_are_told_so() -> None:
+    world = World(policy=policy(jobs_considered=2)).add(node("node1", 4))
+    for name in "abc":
+        world.waits(name, ask(1))
+    plan = world.plan()
+    assert list(placed(plan)) == ["a", "b"]
+    assert plan.why["c"].code is Blocked.AHEAD
+    assert plan.why["c"].text == "2 jobs ahead of it are looked at first"
+
+
+# --- who may not start now ----------------------------------------------------------
+
+
+def test_a_session_is_placed_only_after_its_server_said_hello() -> None:
+    world = World().add(node("node1"))
+    job = world.session("s", ask(1), attach=True)
+    assert world.plan().why["s"].code is Blocked.SERVER
+    holder = world.runs("other", on("node1/0")).holder
+    world.put(replace(job, holder=holder))
+    assert placed(world.plan()) == {"s": ["node1/1"]}
+
+
+def test_a_barred_job_waits_with_the_sentence_of_who_barred_it() -> None:
+    world = World().add(node("node1"))
+    world.session("s", ask(1))
+    world.barred["s"] = "your earlier session still has its GPUs"
+    plan = world.plan()
+    assert plan.place == ()
+    assert plan.why["s"].text == "your earlier session still has its GPUs"
+
+
+def test_a_user_runs_at_most_so_many_jobs_of_a_class() -> None:
+    two = Class("interactive", (Kind.SESSION,), running=2)
+    world = World(policy=policy(classes={**policy().classes, "interactive": two}))
+    world.add(node("node1"))
+    world.runs("a", on("node1/0"), user="eve", expires=world.now + 50)
+    for name in ("b", "c"):
+        world.session(name, ask(1), user="eve")
+    world.session("d", ask(1), user="bo")
+    plan = world.plan()
+    assert sorted(placed(plan)) == ["b", "d"]
+    why = plan.why["c"]
+    assert (why.code, why.waits_for, why.until) == (Blocked.LIMIT, ("a",), world.now + 50)
+    assert why.text == "eve has 2 of at most 2 running in class interactive"
+
+
+def test_a_promise_counts_against_a_limit_like_a_lease() -> None:
+    one = Class("batch", (Kind.BATCH,), running=1)
+    world = World(policy=policy(classes={"batch": one}))
+    world.add(node("node1", 2), node("node2", 1))
+    world.stops("old", on("node1/0"))
+    world.waits("gang", ask(2), user="eve")
+    world.waits("small", ask(1), user="eve")
+    plan = world.plan()
+    assert plan.place == ()
+    assert plan.why["small"].code is Blocked.LIMIT
+    assert plan.why["small"].waits_for == ("gang",)
+
+
+def test_a_queue_runs_at_most_so_many_gpus() -> None:
+    queues = {"default": Queue("default", running_gpus=3), "vision": Queue("vision")}
+    world = World(policy=policy(queues=queues)).add(node("node1", 8))
+    world.runs("a", on("node1/0", "node1/1"), expires=world.now + 50)
+    world.runs("b", on("node1/2", milli=500), expires=world.now + 90)
+    world.waits("half", ask(0.5))
+    world.waits("more", ask(0.5))
+    world.waits("five", ask(5))
+    world.waits("other", ask(1), queue="vision")
+    plan = world.plan()
+    assert sorted(placed(plan)) == ["half", "other"]
+    more = plan.why["more"]
+    assert (more.code, more.waits_for, more.until) == (Blocked.LIMIT, ("a",), world.now + 50)
+    assert more.text == "queue default has 3 of at most 3 GPUs in use"
+    assert plan.why["five"].text.endswith("and this needs 5")
+    assert plan.why["five"].waits_for == ()
+
+
+def test_a_share_by_memory_counts_as_the_most_it_can_be() -> None:
+    queues = {"default": Queue("default", running_gpus=1)}
+    world = World(policy=policy(queues=queues))
+    world.add(node("node1", 1, memory_mib=10_000), node("node2", 1, memory_mib=40_000))
+    memory = replace(ask(0.5), gpu_milli=0, memory_mib=6_000)  # 0.6 of the small one
+    world.waits("a", memory)
+    world.waits("b", memory)
+    assert len(world.plan().place) == 1
+    assert world.plan().why["b"].code is Blocked.LIMIT
+
+
+def test_a_held_job_is_told_that_it_is_held_and_has_no_place_in_the_line() -> None:
+    world = World().add(node("node1"))
+    job = world.waits("h", ask(1))
+    world.put(replace(job, state=State.HELD, until=world.now + 9))
+    plan = world.plan()
+    assert plan.place == ()
+    assert (plan.why["h"].code, plan.why["h"].position) == (Blocked.HELD, 0)
+
+
+# --- notices ------------------------------------------------------------------------
+
+
+def test_sessions_take_from_nobody_but_use_what_leaves() -> None:
+    world = World().add(node("node1", 2))
+    world.idles("idle", on("node1/0"))
+    world.stops("old", on("node1/1"))
+    world.session("a", ask(1))
+    world.session("b", ask(1))
+    plan = world.plan()
+    assert (plan.notice, [id_ for id_, _ in plan.promise]) == ((), ["a"])
+    assert plan.why["a"].waits_for == ("old",)
+    assert plan.why["b"].code is Blocked.AHEAD
+
+
+def test_all_victims_of_a_plan_share_the_longest_grace() -> None:
+    world = World().add(node("node1", 2))
+    for index, grace in enumerate((20.0, 70.0)):
+        terms = Terms(grace=grace, park=PARKABLE)
+        world.idles(f"s{index}", on(f"node1/{index}"), terms=terms)
+    world.waits("x", ask(2))
+    assert [notice.deadline for _, notice in world.plan().notice] == [world.now + 70] * 2
+
+
+def test_a_replacement_does_not_leave_before_those_who_were_told_earlier() -> None:
+    world = World().add(node("node1", 2))
+    world.drains("told", on("node1/0"), "x", deadline=world.now + 500)
+    world.idles("new", on("node1/1"))
+    world.waits("x", ask(2))
+    plan = world.plan()
+    assert noticed(plan) == ["new"]
+    assert plan.notice[0][1].deadline == world.now + 500
+    assert plan.reprieve == ()
+
+
+def test_a_victim_that_is_rescued_is_replaced_and_the_other_stays_noticed() -> None:
+    world = World().add(node("node1", 1), node("node2", 1), node("node3", 1))
+    for i, mib in ((1, 10), (2, 10), (3, 99)):
+        world.idles(f"s{i}", on(f"node{i}/0"), mib)
+    world.waits("x", ask(1, nodes=2))
+    world.apply(world.plan())
+    world.put(replace(world.jobs["s1"], state=State.RUNNING, notice=None))
+    plan = world.plan()
+    assert (noticed(plan), plan.reprieve) == (["s3"], ())
+
+
+def test_when_the_plan_cannot_succeed_any_more_the_others_are_reprieved() -> None:
+    world = World().add(node("node1", 1), node("node2", 1))
+    for i in (1, 2):
+        world.idles(f"s{i}", on(f"node{i}/0"))
+    world.waits("x", ask(1, nodes=2))
+    world.apply(world.plan())
+    world.put(replace(world.jobs["s1"], state=State.RUNNING, notice=None))
+    plan = world.plan()
+    assert (plan.notice, plan.reprieve) == ((), ("s2",))
+    assert plan.why["x"].code is Blocked.CAPACITY
+
+
+@pytest.mark.parametrize("ending", ["gone", "held", "placed"])
+def test_whoever_no_waiting_job_needs_is_reprieved(ending: str) -> None:
+    world = World().add(node("node1", 2))
+    world.idles("s", on("node1/0"))
+    world.runs("busy", on("node1/1"))
+    job = world.waits("x", ask(1))
+    world.apply(world.plan())
+    assert world.jobs["s"].state is State.DRAINING
+    if ending == "gone":
+        world.remove("x")
+    elif ending == "held":
+        world.put(replace(job, state=State.HELD, until=world.now + 9))
+    else:
+        world.remove("busy")
+    plan = world.plan()
+    assert plan.reprieve == ("s",)
+    assert placed(plan) == ({"x": ["node1/1"]} if ending == "placed" else {})
+
+
+@pytest.mark.parametrize("reason", [Reason.DRAIN, Reason.TIME, Reason.HOLDER])
+def test_a_notice_of_another_kind_is_never_withdrawn_and_counts_as_leaving(reason: Reason) -> None:
+    world = World().add(node("node1", 1))
+    world.drains("s", on("node1/0"), "gone", reason=reason)
+    assert world.plan().reprieve == ()
+    world.waits("x", ask(1))
+    plan = world.plan()
+    assert (plan.reprieve, plan.notice) == ((), ())
+    assert plan.why["x"].waits_for == ("s",)
+
+
+def test_stopping_is_never_reprieved_and_its_gpus_are_promised() -> None:
+    world = World().add(node("node1", 1))
+    world.stops("s", on("node1/0"), "gone")
+    assert world.plan().reprieve == ()
+    world.waits("x", ask(1))
+    plan = world.plan()
+    assert plan.promise == (("x", on("node1/0")),)
+    assert plan.why["x"].until == world.now + 30
+
+
+def test_a_slow_victim_holds_up_nobody_else() -> None:
+    world = World().add(node("node1", 1), node("node2", 1))
+    world.stops("slow", on("node1/0"), "x")
+    world.waits("x", ask(1))
+    world.waits("y", ask(1))
+    assert placed(world.plan()) == {"x": ["node2/0"]}
+    assert world.plan().promise == (("y", on("node1/0")),)
+
+
+def test_a_victim_that_is_quarantined_is_replaced() -> None:
+    world = World().add(node("node1", 1), node("node2", 1))
+    world.idles("a", on("node1/0"), 1)
+    world.idles("b", on("node2/0"), 2)
+    world.waits("x", ask(1))
+    world.apply(world.plan())
+    world.remove("a")
+    world.quarantine(on("node1/0"))
+    assert noticed(world.plan()) == ["b"]
+
+
+def test_what_leaves_for_another_job_is_left_to_it_if_something_else_leaves_too() -> None:
+    world = World().add(node("node1", 2), node("node2", 4))
+    world.stops("mine", on("node1/0", "node1/1"), "behind")
+    world.stops("else", on("node2/0", "node2/1", "node2/2", "node2/3"))
+    world.waits("ahead", ask(2))
+    world.waits("behind", ask(2, flavors=("h100",)))
+    promises = dict(world.plan().promise)
+    assert promises["ahead"] == on("node2/0", "node2/1")
+    assert promises["behind"] == on("node1/0", "node1/1")
+
+
+def test_a_job_ahead_takes_what_leaves_for_another_before_anybody_new_is_asked() -> None:
+    world = World().add(node("node1", 1), node("node2", 1))
+    world.drains("told", on("node1/0"), "behind")
+    world.idles("idle", on("node2/0"), 1)
+    world.waits("ahead", ask(1))
+    plan = world.plan()
+    assert (plan.notice, plan.reprieve) == ((), ())
+    assert plan.promise == (("ahead", on("node1/0")),)
+    world.waits("behind", ask(1))
+    plan = world.plan()
+    assert (noticed(plan), plan.reprieve) == (["idle"], ())
+
+
+def test_a_job_prefers_the_gpus_of_those_who_leave_for_it() -> None:
+    world = World().add(node("node1", 1), node("node2", 1))
+    world.drains("other", on("node1/0"), "behind")
+    world.drains("own", on("node2/0"), "ahead")
+    world.waits("ahead", ask(1))
+    world.waits("behind", ask(1))
+    plan = world.plan()
+    assert dict(plan.promise) == {"ahead": on("node2/0"), "behind": on("node1/0")}
+    assert (plan.notice, plan.reprieve) == ((), ())
+
+
+def test_two_jobs_never_ask_the_same_session() -> None:
+    world = World().add(node("node1", 2))
+    world.idles("a", on("node1/0"), 1)
+    world.idles("b", on("node1/1"), 2)
+    for name in ("x", "y", "z"):
+        world.waits(name, ask(1))
+    plan = world.plan()
+    assert {id_: notice.for_job for id_, notice in plan.notice} == {"a": "x", "b": "y"}
+    assert plan.why["z"].code is Blocked.AHEAD
+
+
+def test_what_a_large_victim_leaves_over_serves_the_next_job() -> None:
+    world = World().add(node("node1", 2))
+    world.idles("a", on("node1/0", "node1/1"))
+    for name in ("x", "y"):
+        world.waits(name, ask(1))
+    plan = world.plan()
+    assert noticed(plan) == ["a"]
+    assert [id_ for id_, _ in plan.promise] == ["x", "y"]
+
+
+def test_a_promise_stays_where_it_was_though_a_better_place_came_up() -> None:
+    world = World().add(node("node1", 2), node("node2", 3))
+    world.stops("old", on("node1/0", "node1/1"))
+    world.stops("wide", on("node2/0", "node2/1", "node2/2"))
+    world.waits("x", ask(2))
+    world.promised = {"x": on("node2/1", "node2/2")}
+    assert world.plan().promise == (("x", on("node2/1", "node2/2")),)
+
+
+# --- parked sessions ----------------------------------------------------------------
+
+
+def test_a_parked_session_waits_for_its_own_gpu_and_says_where() -> None:
+    world = World().add(node("node1"), node("node2"))
+    world.runs("guest", on("node2/1"), expires=world.now + 40)
+    world.session("s", ask(1), kept=(kept("node2", "node2/1"),))
+    plan = world.plan()
+    why = plan.why["s"]
+    assert (why.code, why.waits_for, why.until) == (Blocked.AFFINITY, ("guest",), world.now + 40)
+    assert "node2" in why.text
+    assert "guest (1)" in why.text
+    world.remove("guest")
+    assert placed(world.plan()) == {"s": ["node2/1"]}
+
+
+def test_a_parked_session_whose_node_is_away_says_so() -> None:
+    world = World().add(node("node1"), node("node2", usable=False, note="drained by eve"))
+    world.session("s", ask(1), kept=(kept("node2", "node2/1"),))
+    why = world.plan().why["s"]
+    assert why.code is Blocked.AFFINITY
+    assert "node2 (drained by eve)" in why.text
+
+
+# --- when to look again -------------------------------------------------------------
+
+
+def test_the_plan_names_the_end_of_the_first_shield_of_an_idle_session() -> None:
+    world = World().add(node("node1", 2))
+    world.idles("a", on("node1/0"), shield_until=world.now + 30)
+    world.idles("b", on("node1/1"), shield_until=world.now + 20)
+    assert world.plan().next is None  # nobody waits
+    world.waits("x", ask(1))
+    plan = world.plan()
+    assert (plan.notice, plan.next) == ((), world.now + 20)
+    world.now += 20
+    assert noticed(world.plan()) == ["b"]
+
+
+def test_the_plan_names_when_a_node_may_be_tried_again() -> None:
+    world = World().add(node("node1", 1))
+    until = world.now + 33
+    world.waits("x", ask(1), avoid=(("node1", until), ("node0", world.now - 1)))
+    plan = world.plan()
+    assert plan.next == until
+    assert (plan.why["x"].code, plan.why["x"].until) == (Blocked.IMPOSSIBLE, until)
+    world.now = until
+    assert placed(world.plan()) == {"x": ["node1/0"]}
+
+
+def test_an_empty_world_has_an_empty_plan() -> None:
+    assert World().plan() == Plan()
