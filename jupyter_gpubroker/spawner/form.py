@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from typing import Any
 
-from ..core.model import Kind
 from ..wire import ClassOut, JobOut, ShapesOut, parse_duration, words_duration
 from .asking import Offers
 from .wish import NONE
@@ -67,11 +66,12 @@ def _free(shapes: ShapesOut, attach: bool) -> str:
         if attach
         else "your server starts when it is your turn"
     )
-    return f"{shapes.free_gpus:g} free now. If yours is not, you get a place in the queue: {then}."
+    free = f"{shapes.free_gpus:g} GPUs are free now"
+    return f"{free}. If yours is not, you get a place in the queue: {then}."
 
 
 def _time(shapes: ShapesOut, last: Mapping[str, Any]) -> list[str]:
-    limits = next((item for item in shapes.classes if Kind.SESSION in item.kinds), None)
+    limits = next((item for item in shapes.classes if "session" in item.kinds), None)
     if limits is None or not shapes.gpus_per_node:
         return []
     options, usual = _times(limits)
