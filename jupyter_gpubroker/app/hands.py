@@ -177,7 +177,7 @@ class Hands:
                 self._put(i.EngineDown(engine.name, str(error)))
             moving = any(
                 job.state in LEASED and job.state is not State.RUNNING
-                for job in world().jobs.values()
+                for job in world().alive.values()
             )
             with suppress(TimeoutError):
                 pause = POLL_BUSY_S if moving else POLL_CALM_S

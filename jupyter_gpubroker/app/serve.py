@@ -23,7 +23,6 @@ from tornado.netutil import bind_sockets, bind_unix_socket
 from traitlets import Bool, Enum, Unicode, default
 
 from ..client import solo_socket_path
-from ..core.model import TERMINAL
 from ..service.application import BODY_MAX, make_app
 from ..service.auth import HubAuth, PeerAuth
 from ..store import StoreError
@@ -242,10 +241,7 @@ async def _unused(server: Server, shell: Shell) -> None:
     server.last_used = time.monotonic()
     while True:
         await asyncio.sleep(5.0)
-        needed = server.connections or any(
-            job.state not in TERMINAL for job in shell.world.jobs.values()
-        )
-        if needed:
+        if server.connections or shell.world.alive:
             server.last_used = time.monotonic()
         elif time.monotonic() - server.last_used > SOLO_LINGER_S:
             log.info("nobody has used this broker for %.0f s", SOLO_LINGER_S)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..core import events as e
-from ..core.model import TERMINAL, Conflict, Mode, Seconds, StageName
+from ..core.model import Conflict, Mode, Seconds, StageName
 from ..store import Writes
 from . import inputs as i
 from .batch import Batch
@@ -112,7 +112,7 @@ class Broker:
                 pass
 
     def _deadlines(self, batch: Batch) -> None:
-        for job in list(self.world.jobs.values()):
+        for job in self.world.living():
             for _ in range(ROUNDS_MAX):
                 deadline = self.world.jobs[job.id].deadline
                 if deadline is None or batch.now < deadline:
@@ -123,5 +123,5 @@ class Broker:
                     raise AssertionError(str(error)) from error
 
     def _next_deadline(self) -> Seconds | None:
-        deadlines = (job.deadline for job in self.world.jobs.values() if job.state not in TERMINAL)
+        deadlines = (job.deadline for job in self.world.alive.values())
         return min((time for time in deadlines if time is not None), default=None)

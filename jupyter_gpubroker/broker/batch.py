@@ -83,7 +83,7 @@ class Batch:
 
     def put(self, job: Job) -> None:
         """A new or changed Job."""
-        self.world.jobs[job.id] = job
+        self.world.put(job)
         self.dirty[job.id] = job
         self.changed = True
 

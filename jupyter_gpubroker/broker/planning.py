@@ -42,7 +42,7 @@ def judge_all(batch: Batch) -> tuple[Mapping[JobId, Idle], Seconds | None]:
     world = batch.world
     idle: dict[JobId, Idle] = {}
     next_look: Seconds | None = None
-    for job in list(world.jobs.values()):
+    for job in world.living():
         if job.kind is not Kind.SESSION or job.state not in (State.RUNNING, State.DRAINING):
             continue
         activity = world.activity.get(job.server)
@@ -64,7 +64,7 @@ def _limits(world: World, job: Job) -> Class:
 
 def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot:
     """What the scheduler may read; it shares the world's Jobs."""
-    living = {job.id: job for job in world.living()}
+    living = dict(world.alive)
     return Snapshot(
         now=now,
         nodes=_usable(world),

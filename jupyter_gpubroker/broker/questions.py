@@ -10,7 +10,6 @@ from ..core import events as e
 from ..core.feasible import possible
 from ..core.model import (
     LEASED,
-    TERMINAL,
     WAITING,
     Class,
     Conflict,
@@ -59,7 +58,7 @@ class Entrance:
             return
         waiting = sum(
             job.user == user and job.class_name == limits.name and job.state in WAITING
-            for job in self.batch.world.jobs.values()
+            for job in self.batch.world.alive.values()
         )
         if waiting >= limits.waiting:
             raise Refusal(
@@ -229,7 +228,7 @@ def _may_extend(batch: Batch, job: Job, event: e.Extend) -> None:
     """Until forecasts exist: only while nobody waits, within the class's maximum."""
     if job.lease is None:
         raise Conflict(f"{job.id} is {job.state}: there is no lease to extend")
-    waiting = [other for other in batch.world.jobs.values() if other.state is State.QUEUED]
+    waiting = [other for other in batch.world.alive.values() if other.state is State.QUEUED]
     if waiting:
         first = min(waiting, key=lambda other: (other.submitted, other.id))
         raise Conflict(
@@ -323,9 +322,7 @@ def _activity(batch: Batch, question: i.ServerActivity) -> Job | None:
 
 def _apply_policy(batch: Batch, question: i.ApplyPolicy) -> None:
     world = batch.world
-    for job in world.jobs.values():
-        if job.state in TERMINAL:
-            continue
+    for job in world.living():
         if job.class_name not in question.policy.classes:
             raise Refusal("classes", f"class {job.class_name} has living jobs ({job.id})")
         if job.queue not in question.policy.queues:
@@ -335,9 +332,8 @@ def _apply_policy(batch: Batch, question: i.ApplyPolicy) -> None:
     world.policy = replace(question.policy, revision=revision)
     world.policy_row = batch.policy = row
     world.problems.pop("policy", None)
-    for job in list(world.jobs.values()):
-        if job.state not in TERMINAL:
-            _retune(batch, job)
+    for job in world.living():
+        _retune(batch, job)
     batch.journal(question.actor, "policy.applied", None, {"revision": revision})
     batch.changed = True
 

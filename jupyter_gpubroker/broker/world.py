@@ -37,11 +37,14 @@ class World:
     policy_row: PolicyRow | None
     seq: int
     jobs: dict[JobId, Job]
+    """Living ones, and ended ones for a while; changed by ``put`` only."""
     usage: dict[tuple[str, str], Usage]
     quarantined: list[Quarantined]
     submits: dict[tuple[str, str], JobId]
     servers: dict[str, int]
     drained: dict[str, str]
+    alive: dict[JobId, Job] = field(default_factory=dict)
+    """Those of ``jobs`` that are not terminal: what a turn looks at."""
     nodes: dict[str, Node] = field(default_factory=dict)
     engines_down: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -70,23 +73,34 @@ class World:
     @classmethod
     def of(cls, loaded: Loaded, policy: Policy, now: Seconds) -> World:
         """The world as it was committed."""
-        return cls(
+        world = cls(
             broker_id=loaded.broker_id,
             started=now,
             policy=policy,
             policy_row=loaded.policy,
             seq=loaded.seq,
-            jobs={job.id: job for job in loaded.jobs},
+            jobs={},
             usage={(use.queue, use.user): use for use in loaded.usage},
             quarantined=list(loaded.quarantined),
             submits=dict(loaded.submits),
             servers=dict(loaded.servers),
             drained=dict(loaded.drained),
         )
+        for job in loaded.jobs:
+            world.put(job)
+        return world
+
+    def put(self, job: Job) -> None:
+        """A new or changed Job."""
+        self.jobs[job.id] = job
+        if job.state in TERMINAL:
+            self.alive.pop(job.id, None)
+        else:
+            self.alive[job.id] = job
 
     def living(self) -> list[Job]:
-        """Every Job that is not terminal, oldest first."""
-        return [job for job in self.jobs.values() if job.state not in TERMINAL]
+        """Every Job that is not terminal."""
+        return list(self.alive.values())
 
     def of_user(self, user: str) -> list[Job]:
         """All Jobs of one user, newest first."""
@@ -96,9 +110,7 @@ class World:
     def session_of(self, server: str) -> Job | None:
         """The newest living Session of a server, the one not on its way out first."""
         living = [
-            job
-            for job in self.jobs.values()
-            if job.kind is Kind.SESSION and job.server == server and job.state not in TERMINAL
+            job for job in self.alive.values() if job.kind is Kind.SESSION and job.server == server
         ]
         return max(
             living,
@@ -108,4 +120,4 @@ class World:
 
     def leased(self) -> Sequence[Job]:
         """Jobs that hold GPUs."""
-        return [job for job in self.jobs.values() if job.state in LEASED]
+        return [job for job in self.alive.values() if job.state in LEASED]

@@ -190,7 +190,7 @@ class View:
     def queue(self) -> list[a.QueueRow]:
         """Everything that waits, in the order in which it would start."""
         why = self.world.plan.why
-        waiting = [job for job in self.world.jobs.values() if job.state in WAITING]
+        waiting = [job for job in self.world.living() if job.state in WAITING]
         waiting.sort(key=lambda job: (_position(why.get(job.id)), job.submitted, job.id))
         return [
             a.QueueRow(
