@@ -82,7 +82,7 @@ class GPUBrokerExtension(ExtensionApp):
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         self._running = None
-        if "GPUBROKER_SESSION" not in self._environ:
+        if self.link.identity.drawn:
             await asyncio.wait([asyncio.ensure_future(self.link.release())], timeout=STOP_S)
         await self.link.close()
         KernelProvisionerFactory.instance().default_provisioner_name = self._default_provisioner
@@ -177,6 +177,8 @@ class Surroundings:
 def identity_of(environ: Mapping[str, str]) -> Identity:
     """As the spawner set it; without a Hub a name drawn for this process."""
     key = environ.get("GPUBROKER_SESSION")
-    if not key:
-        return Identity(f"{getpass.getuser()}/lab-{secrets.token_hex(4)}", 1)
+    # Without a token of the Hub the key is that of another server, from whose terminal or
+    # kernel this one was started.
+    if not key or not environ.get("JUPYTERHUB_API_TOKEN"):
+        return Identity(f"{getpass.getuser()}/lab-{secrets.token_hex(4)}", 1, drawn=True)
     return Identity(key, int(environ.get("GPUBROKER_INCARNATION") or 0))

@@ -148,7 +148,9 @@ class Kernels:
     def _watch(self, kernel: _Kernel) -> None:
         manager = self._manager_of(kernel.id)
         ports = tuple(getattr(manager, "ports", ()) or ())
-        if manager is None or not ports or (kernel.stream is not None and ports == kernel.ports):
+        if manager is None or not ports or not all(ports):
+            return
+        if kernel.stream is not None and ports == kernel.ports:
             return
         self._close(kernel)
         session = Session(config=manager.session.config, key=manager.session.key)

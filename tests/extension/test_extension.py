@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from jupyter_client.session import Session
 from jupyter_server.serverapp import ServerApp
 
 from jupyter_gpubroker.extension import GPUBrokerExtension
@@ -17,47 +16,11 @@ from jupyter_gpubroker.extension.changes import SCHEMA_ID
 
 from ..until import until_async
 from .conftest import Fetch, linked
+from .shell import Shell
 from .standin import UUID, StandIn, job, kept, lease
 
 StartKernel = Callable[..., Awaitable[str]]
 GetState = Callable[[], Awaitable[Any]]
-
-
-class Shell:
-    """Runs code in a kernel of the server, on a connection of its own."""
-
-    def __init__(self, server: ServerApp, kernel: str) -> None:
-        manager = server.kernel_manager.get_kernel(kernel)
-        session = Session(
-            key=manager.session.key, signature_scheme=manager.session.signature_scheme
-        )
-        self.client = manager.client(session=session)
-        self.client.start_channels()
-        self.kernel = kernel
-
-    async def run(self, code: str) -> str:
-        """What the code printed."""
-        return await self.end(self.client.execute(code))
-
-    async def end(self, request: str) -> str:
-        """Wait for the end of a request; what it printed or raised."""
-        text = ""
-        while True:
-            message = await self.client.get_iopub_msg(timeout=120)
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            content = message["content"]
-            text += content.get("text", "") + "".join(content.get("traceback", ()))
-            text += content.get("data", {}).get("text/plain", "")
-            if content.get("execution_state") == "idle":
-                return text
-
-    async def env(self, name: str) -> str:
-        """A variable of the kernel's environment."""
-        return (await self.run(f"print(__import__('os').environ.get({name!r}))")).strip()
-
-    def close(self) -> None:
-        self.client.stop_channels()
 
 
 def running(**changes: Any) -> Any:
@@ -370,3 +333,20 @@ async def test_nobody_is_served_without_the_servers_token(
             raise_error=False, follow_redirects=False,
         )  # fmt: skip
         assert answer.code in (302, 403)
+
+
+async def test_an_open_terminal_is_reported(
+    extension: GPUBrokerExtension, broker: StandIn, jp_fetch: Fetch
+) -> None:
+    await linked(broker)
+    await until_async(lambda: broker.posts("/activity"), what="a report")
+    assert broker.posts("/activity")[-1].body["terminals_idle_for"] is None
+    answer = await jp_fetch("api", "terminals", method="POST", allow_nonstandard_methods=True)
+    extension.link.kernels_changed()
+
+    def reported() -> bool:
+        return broker.posts("/activity")[-1].body["terminals_idle_for"] is not None
+
+    await until_async(reported, what="a report with the terminal")
+    name = json.loads(answer.body)["name"]
+    await jp_fetch("api", "terminals", name, method="DELETE")
