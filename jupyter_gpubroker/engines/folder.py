@@ -27,6 +27,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 from . import LogChunk
@@ -37,8 +38,9 @@ _MARKS = re.compile(r"marks-(\d{1,6})\.jsonl", re.ASCII)
 _EXIT = re.compile(r"exit-(\d{1,6})\.json", re.ASCII)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a FIFO must not hold us up
-_AT_ONCE = 65536
-"""Bytes read of one file in one look."""
+_AT_ONCE, _READS, _FILES = 65536, 256, 4096
+"""Bytes in one read, reads of one file and files of a spool in one look: what a program may
+say is more than enough, what it may cost the broker is not without a limit."""
 _TAIL_BYTES, _TAIL_LINES = 4096, 20
 _STEP_LIMIT = 2**63
 
@@ -121,15 +123,16 @@ class Folder:
     def said(self) -> Said:
         """What the program has said; only what is new is read."""
         with suppress(OSError), self._open(SPOOL) as spool:
-            for name in sorted(os.listdir(spool)):
+            with os.scandir(spool) as entries:
+                names = sorted(entry.name for entry in islice(entries, _FILES))
+            for name in names:
                 with suppress(OSError):
                     self._hear(spool, name)
         return self._said
 
     def _hear(self, spool: int, name: str) -> None:
         if _MARKS.fullmatch(name):
-            for line in self._new_lines(spool, name):
-                self._mark(_object(line))
+            self._hear_marks(spool, name)
         elif (match := _EXIT.fullmatch(name)) and name not in self._offsets:
             with self._file(spool, name) as (fd, _):
                 facts = _object(os.read(fd, _AT_ONCE))
@@ -139,15 +142,19 @@ class Folder:
                 ended = RankExit(int(match[1]), code, time)
                 self._said = replace(self._said, exits=(*self._said.exits, ended))
 
-    def _new_lines(self, spool: int, name: str) -> list[bytes]:
-        offset = self._offsets.get(name, 0)
+    def _hear_marks(self, spool: int, name: str) -> None:
         with self._file(spool, name) as (fd, size):
-            data = os.pread(fd, _AT_ONCE, offset) if size > offset else b""
-        whole, _, rest = data.rpartition(b"\n")
-        if len(rest) == _AT_ONCE:  # no mark is that long: not ours, skip it
-            whole, rest = b"", b""
-        self._offsets[name] = offset + len(data) - len(rest)
-        return whole.splitlines()
+            for _ in range(_READS):
+                offset = self._offsets.get(name, 0)
+                data = os.pread(fd, _AT_ONCE, offset) if size > offset else b""
+                whole, _, rest = data.rpartition(b"\n")
+                if len(rest) == _AT_ONCE:  # no mark is that long: not ours, skip it
+                    rest = b""
+                self._offsets[name] = offset + len(data) - len(rest)
+                for line in whole.splitlines():
+                    self._mark(_object(line))
+                if len(data) < _AT_ONCE:
+                    return
 
     def _mark(self, facts: dict[str, Any]) -> None:
         if facts.get("complete") is True:

@@ -20,14 +20,17 @@ class Sight:
     uses: Sequence[Use] | None
     parked: Sequence[Kept] = ()
 
-    def parked_of(self, owner: str) -> tuple[Kept, ...]:
-        """What is parked of an owner's processes."""
-        theirs = {use.process for use in self.uses or () if use.owner == owner and use.parked}
+    def owned(self) -> tuple[Kept, ...]:
+        """What is parked, with the session that it belongs to."""
+        owners = {use.process: use.owner for use in self.uses or () if use.parked}
         return tuple(
-            replace(kept, server=owner)
+            replace(kept, server=next(filter(None, map(owners.get, kept.processes)), kept.server))
             for kept in self.parked
-            if not theirs.isdisjoint(kept.processes)
         )
+
+    def owned_by(self, owner: str) -> tuple[Kept, ...]:
+        """What is parked of one session."""
+        return tuple(kept for kept in self.owned() if kept.server == owner)
 
 
 @dataclass
@@ -101,7 +104,7 @@ class Held:
 
     def _kept(self, record: Record, sight: Sight) -> tuple[Kept, ...]:
         attempt = record.key.attempt
-        return tuple(replace(kept, attempt=attempt) for kept in sight.parked_of(record.owner))
+        return tuple(replace(kept, attempt=attempt) for kept in sight.owned_by(record.owner))
 
     def _restore(self, kept: Iterable[Kept], record: Record) -> None:
         images = [item for item in kept if item.rung is Rung.GPU_STATE]

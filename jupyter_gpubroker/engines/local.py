@@ -148,9 +148,7 @@ class LocalEngine:
         for key in self._records.present():
             if report := self._records.ended(key) or self._report(key, sight):
                 reports[key] = report
-        owners = {use.process: use.owner for use in sight.uses or ()}
-        parked = (replace(kept, server=owners.get(kept.processes[0], "")) for kept in sight.parked)
-        return Poll(began, reports, _SETTLE, tuple(parked))
+        return Poll(began, reports, _SETTLE, sight.owned())
 
     def _sight(self) -> Sight:
         try:

@@ -26,6 +26,8 @@ def check(launch: Launch) -> None:
     """StartRefused for a Launch that can run nowhere."""
     if not launch.argv:
         raise StartRefused("argv: there is nothing to run")
+    if not launch.placement:
+        raise StartRefused("placement: there is no node to run on")
     if not os.path.isabs(launch.folder):
         raise StartRefused(f"folder: {launch.folder!r} is not an absolute path")
     for name in launch.files:

@@ -94,8 +94,8 @@ class Records:
     def present(self) -> Iterator[Key]:
         """Every key that is not forgotten."""
         with suppress(FileNotFoundError):
-            for entry in sorted(os.scandir(self._runs), key=lambda entry: entry.name):
-                job, _, attempt = entry.name.rpartition(".")
+            for name in sorted(filter(_KEY.fullmatch, os.listdir(self._runs))):
+                job, _, attempt = name.rpartition(".")
                 yield Key(job, int(attempt))
 
     def get(self, key: Key) -> Record | None:

@@ -104,12 +104,18 @@ def test_marks_are_heard_whole_and_once(path: Path) -> None:
 def test_nonsense_in_the_spool_is_no_mark_and_hides_none(path: Path, text: str) -> None:
     marks, folder = path / "spool" / "marks-0.jsonl", Folder(str(path), ME)
     marks.write_text(text)
-    for _ in range(4):
-        said = folder.said()
+    said = folder.said()
     assert (said.checkpoint, said.complete) == (None, False)
     with marks.open("a") as file:
         file.write('{"checkpoint": 2}\n')
     assert folder.said().checkpoint == 2
+
+
+def test_all_that_was_said_while_nobody_listened_is_heard_at_once(path: Path) -> None:
+    steps = "".join(f'{{"checkpoint": {step}}}\n' for step in range(50_000))
+    (path / "spool" / "marks-0.jsonl").write_text(steps + '{"complete": true}\n')
+    said = Folder(str(path), ME).said()
+    assert (said.checkpoint, said.complete) == (49_999, True)
 
 
 def test_the_first_failure_is_the_earliest(path: Path) -> None:
