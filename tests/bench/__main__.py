@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 
-from . import submit
+from . import spawn, submit
 from .pair import RUNS, spread
 
 
@@ -23,14 +23,16 @@ def _machine() -> str:
 
 def main() -> None:
     """Measure everything."""
-    found = submit.measure()
+    first, server = submit.measure(), spawn.measure()
     lines = [
         f"{RUNS} runs each, in turn; {_machine()}",
         "",
         "| figure | ours | against | |",
         "|---|---|---|---|",
-        f"| submit → first instruction | {spread(found.ours)} | plain `Popen`:"
-        f" {spread(found.other)} | {1000 * found.more:+.0f} ms |",
+        f"| submit → first instruction | {spread(first.ours)} | plain `Popen`:"
+        f" {spread(first.other)} | {1000 * first.more:+.0f} ms |",
+        f"| spawn of a server | {spread(server.ours)} | `SimpleLocalProcessSpawner`:"
+        f" {spread(server.other)} | × {server.times:.2f} |",
     ]
     sys.stdout.write("\n".join(lines) + "\n")
 
