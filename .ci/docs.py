@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,7 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from traitlets.utils.importstring import import_item
 
+from jupyter_gpubroker.app.cli import COMMANDS
+from jupyter_gpubroker.app.commands.command import Command
+from jupyter_gpubroker.app.serve import ServeApp
 from jupyter_gpubroker.core.lifecycle import states_markdown
 from jupyter_gpubroker.policy import DEFAULT_DOCUMENT, ClassDoc, PolicyDoc, QueueDoc
 from jupyter_gpubroker.service.openapi import document
@@ -153,8 +158,72 @@ def _models(schemas: Mapping[str, Any]) -> Iterator[str]:
             yield f"| `{field}` | {_kind(item)} | {text or must} |"
 
 
+def cli_page() -> str:
+    """Every command, with its options."""
+    lines = [
+        "# Command line",
+        "",
+        "Generated from `jupyter_gpubroker.app` by `make docs`; do not edit. `--help` tells the same.",
+        "Exit codes: 0 done, 1 refused or failed, 2 wrong use, 3 no broker.",
+        "",
+        "| `jupyter gpubroker …` | |",
+        "|---|---|",
+        *(f"| [{word}](#{word}) | {does} |" for word, (_, does) in COMMANDS.items()),
+        "",
+        "Every command but `serve` also takes:",
+        "",
+        "| argument | |",
+        "|---|---|",
+        *(_row(action) for action in _own(Command.parser())),
+    ]
+    for word, (place, _) in COMMANDS.items():
+        command = import_item(place)
+        lines += ["", f"## {word}", "", " ".join((command.__doc__ or "").split())]
+        rows = list(_serve_options() if command is ServeApp else _options(command.parser()))
+        lines += ["", "| argument | |", "|---|---|", *rows] if rows else []
+    return "\n".join([*lines, ""])
+
+
+def _options(parser: argparse.ArgumentParser, verb: str = "") -> Iterator[str]:
+    common = {action.dest for action in _own(Command.parser())}
+    for action in _own(parser):
+        if isinstance(action, argparse._SubParsersAction):
+            for choice in action._choices_actions:
+                yield f"| `{choice.dest}` | {choice.help} |"
+                yield from _options(action.choices[choice.dest], f"{choice.dest} ")
+        elif action.dest not in common:
+            yield _row(action, verb)
+
+
+def _own(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [item for item in parser._actions if not isinstance(item, argparse._HelpAction)]
+
+
+def _row(action: argparse.Action, verb: str = "") -> str:
+    choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
+    value = action.metavar or choices or action.dest.upper()
+    if not action.option_strings:
+        words = str(action.metavar or action.dest)
+    else:
+        words = ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
+    return f"| `{verb}{words}` | {action.help or ''} |"
+
+
+def _serve_options() -> Iterator[str]:
+    traits = ServeApp.class_traits()
+    for name, target in ServeApp.aliases.items():
+        owner, trait = target.split(".")
+        if owner == ServeApp.__name__:
+            text = " ".join(traits[trait].help.split())
+            yield f"| `--{name}=…`, in a configuration file `c.{target}` | {text} |"
+    for name, (config, text) in ServeApp.flags.items():
+        if ServeApp.__name__ in config:
+            yield f"| `--{name}` | {text} |"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "states.md": states_markdown,
+    "reference/cli.md": cli_page,
     "reference/policy.md": policy_page,
     "reference/rest.md": rest_page,
 }
