@@ -73,7 +73,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         idle=idle,
         memory_mib=world.memory_mib,
         quarantined=tuple(world.quarantined),
-        barred=_barred(living),
+        barred=_barred(living, world.gone),
         promised=dict(world.plan.promise),
     )
 
@@ -101,7 +101,7 @@ def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
     return usage
 
 
-def _barred(living: Mapping[JobId, Job]) -> Mapping[JobId, str]:
+def _barred(living: Mapping[JobId, Job], gone: Mapping[str, Seconds]) -> Mapping[JobId, str]:
     busy = {job.server for job in living.values() if job.server and job.state in LEASED}
     barred = {}
     for job in living.values():
@@ -109,6 +109,9 @@ def _barred(living: Mapping[JobId, Job]) -> Mapping[JobId, str]:
             continue
         if job.server in busy:
             barred[job.id] = "waiting for your earlier session to give its GPUs back"
+        elif job.server in gone:
+            # Nobody would use the GPUs; the place is kept until the holder's grace is over.
+            barred[job.id] = "waiting for your Jupyter server to be started again"
         elif job.attach and job.holder is None:
             barred[job.id] = "waiting for your Jupyter server to come up"
     return barred

@@ -35,6 +35,8 @@ class Entrance:
 
     batch: Batch
     new_id: NewId
+    replaced: Job | None = None
+    """Ends when the new one comes in: it takes no room any more."""
 
     def _class(self, name: str, kind: Kind) -> Class:
         classes = self.batch.world.policy.classes
@@ -59,6 +61,7 @@ class Entrance:
         waiting = sum(
             job.user == user and job.class_name == limits.name and job.state in WAITING
             for job in self.batch.world.alive.values()
+            if job is not self.replaced
         )
         if waiting >= limits.waiting:
             raise Refusal(
@@ -165,15 +168,20 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
     newest = world.servers.get(question.server, 0)
     if question.incarnation < newest:
         raise Conflict(f"{question.server} has been started again since (start {newest})")
-    note_incarnation(batch, question.server, question.incarnation)
     old = world.session_of(question.server)
-    if old is not None and old.state is not State.STOPPING:
-        adopted = _adopt(batch, old, question)
-        if adopted is not None:
-            return adopted
-    job = entrance.make(
+    if old is not None and old.state is State.STOPPING:
+        old = None
+    if old is not None and _same(batch, old, question):
+        note_incarnation(batch, question.server, question.incarnation)
+        return _adopt(batch, old, question)
+    # A wish that is refused must not cost the session that there is: this comes first.
+    job = replace(entrance, replaced=old).make(
         Kind.SESSION, question.user, question.request, question.class_name, question.queue
     )
+    note_incarnation(batch, question.server, question.incarnation)
+    if old is not None:
+        verb = e.Release() if old.state in LEASED else e.Cancel()
+        batch.apply(old.id, verb, question.actor, {"replaced": question.request.words()})
     job = replace(
         job,
         server=question.server,
@@ -187,14 +195,13 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
     return job
 
 
-def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job | None:
-    """The living session goes on if it is the same wish; else it ends to be replaced."""
+def _same(batch: Batch, old: Job, question: i.OpenSession) -> bool:
     limits = batch.world.policy.classes.get(old.class_name)
-    same = limits is not None and with_time(question.request, limits) == old.request
-    if not same:
-        verb = e.Release() if old.state in LEASED else e.Cancel()
-        batch.apply(old.id, verb, question.actor, {"replaced": question.request.words()})
-        return None
+    return limits is not None and with_time(question.request, limits) == old.request
+
+
+def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job:
+    """The living session goes on: it is the same wish."""
     job = old
     if question.incarnation > old.incarnation:
         event = e.Adopt(question.incarnation, question.request, question.attach)
@@ -252,7 +259,7 @@ def _hello(batch: Batch, question: i.ServerHello) -> Job | None:
         raise Conflict(f"{question.server} has been started again since")
     note_incarnation(batch, question.server, question.incarnation)
     world.holders[question.server] = question.holder
-    world.gone.pop(question.server, None)
+    batch.changed |= world.gone.pop(question.server, None) is not None
     session = world.session_of(question.server)
     if session is None or session.holder == question.holder:
         return session
@@ -296,7 +303,9 @@ def holder_gone(batch: Batch, session: Job, actor: str) -> Job:
     world.activity.pop(session.server, None)
     if session.state in (State.RUNNING, State.DRAINING):
         return batch.apply(session.id, e.HolderGone(session.incarnation), actor)
-    world.gone.setdefault(session.server, batch.now)
+    if session.server not in world.gone:
+        world.gone[session.server] = batch.now
+        batch.changed = True
     return session
 
 
