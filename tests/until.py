@@ -7,7 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -24,9 +24,21 @@ def until(condition: Callable[[], T], *, timeout: float = 60.0, what: str = "") 
     return value
 
 
+@overload
 async def until_async(
-    condition: Callable[[], T | Awaitable[T]], *, timeout: float = 60.0, what: str = ""
-) -> T:
+    condition: Callable[[], Awaitable[T]], *, timeout: float = 60.0, what: str = ""
+) -> T: ...
+
+
+@overload
+async def until_async(
+    condition: Callable[[], T], *, timeout: float = 60.0, what: str = ""
+) -> T: ...
+
+
+async def until_async(
+    condition: Callable[[], Any], *, timeout: float = 60.0, what: str = ""
+) -> Any:
     """``until`` for coroutines; the condition may be async."""
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout
