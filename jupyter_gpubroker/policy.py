@@ -12,10 +12,16 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from .core.amounts import parse_duration
 from .core.model import Class, Kind, PlacementRule, Policy, Queue, Refusal, Terms
+
+DOCUMENT_MAX = 2**16
+"""Characters of a policy: every user may have one checked, and YAML is slow to read."""
+DEPTH_MAX = 16
+"""Levels of nesting; a policy has four."""
 
 
 def _seconds(value: object) -> object:
@@ -29,6 +35,8 @@ def _seconds_or_zero(value: object) -> object:
     return 0.0 if str(value).strip() in ("0", "0s") else _seconds(value)
 
 
+Name = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+"""Of a class or a queue: people type it, and it stands in lists and on command lines."""
 Time = Annotated[float, BeforeValidator(_seconds)]
 TimeOrZero = Annotated[float, BeforeValidator(_seconds_or_zero)]
 
@@ -128,8 +136,8 @@ class PolicyDoc(_Strict):
     placement: PlacementRule = PlacementRule.FRAGMENTATION
     half_life: Time = 7 * 86400.0
     affinity_wait: Time = 600.0
-    classes: dict[str, ClassDoc] = Field(min_length=1)
-    queues: dict[str, QueueDoc] = Field(min_length=1)
+    classes: dict[Name, ClassDoc] = Field(min_length=1)
+    queues: dict[Name, QueueDoc] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -218,14 +226,40 @@ def _known(path: tuple[int | str, ...]) -> str:
     return "known keys: " + ", ".join(sorted(keys))
 
 
-def parse(text: str, revision: int = 0) -> Policy:
-    """The Policy of a YAML document; Refusal naming line, key and remedy."""
+def _load(text: str) -> Any:
+    """What the text holds. It may come from anybody: a small one must not unfold into a huge
+    one, and one that is no YAML in any way is refused, whatever the parser thinks of it."""
+    if len(text) > DOCUMENT_MAX:
+        raise Refusal("policy", f"must not be longer than {DOCUMENT_MAX} characters")
     try:
-        document = YAML(typ="rt").load(StringIO(text))
+        _check_shape(text)
+        return YAML(typ="rt").load(StringIO(text))
+    except Refusal:
+        raise
     except MarkedYAMLError as error:
         mark = error.problem_mark
         where = f" at line {mark.line + 1}" if mark is not None else ""
         raise Refusal("policy", f"not YAML{where}: {error.problem}") from None
+    except (YAMLError, ValueError) as error:
+        lines = str(error).splitlines() or ["it cannot be read"]
+        raise Refusal("policy", f"not YAML: {lines[0]}") from None
+
+
+def _check_shape(text: str) -> None:
+    depth = 0
+    for event in YAML(typ="rt", pure=True).parse(StringIO(text)):
+        depth += isinstance(event, CollectionStartEvent)
+        depth -= isinstance(event, CollectionEndEvent)
+        line = event.start_mark.line + 1
+        if depth > DEPTH_MAX:
+            raise Refusal("policy", f"is nested too deeply at line {line}")
+        if isinstance(event, AliasEvent):
+            raise Refusal("policy", f"has an alias at line {line}", "write out what * stands for")
+
+
+def parse(text: str, revision: int = 0) -> Policy:
+    """The Policy of a YAML document; Refusal naming line, key and remedy."""
+    document = _load(text)
     if not isinstance(document, Mapping):
         raise Refusal("policy", "must be a mapping", "start from the shipped policy.yaml")
     try:

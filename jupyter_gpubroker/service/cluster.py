@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from .. import policy as policies
@@ -63,7 +64,7 @@ async def check_policy(call: Call) -> a.PolicyOut:
     """POST /policy/check: Refusal, or the document as it would be applied."""
     text = call.given(PolicyIn).document
     row, _ = call.desk.policy()
-    policies.parse(text, row.revision + 1)
+    await asyncio.to_thread(policies.parse, text, row.revision + 1)
     return a.PolicyOut(
         revision=row.revision + 1,
         author=call.principal.actor,
@@ -75,6 +76,8 @@ async def check_policy(call: Call) -> a.PolicyOut:
 async def apply_policy(call: Call) -> a.PolicyOut:
     """PUT /policy."""
     text = call.given(PolicyIn).document
-    question = ApplyPolicy(call.principal.actor, text, policies.parse(text))
+    question = ApplyPolicy(
+        call.principal.actor, text, await asyncio.to_thread(policies.parse, text)
+    )
     await call.desk.ask(question)
     return await policy(call)

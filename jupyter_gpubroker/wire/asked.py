@@ -211,7 +211,7 @@ class ResumeIn(In):
 class PolicyIn(In):
     """PUT /policy and POST /policy/check: the document as YAML text."""
 
-    document: str = Field(max_length=2**20)
+    document: str = Field(max_length=2**16)
 
 
 # --- queries ----------------------------------------------------------------------------
