@@ -65,7 +65,7 @@ def test_a_hub_that_ends_boots_again_with_one_broker_and_sessions_keep_their_gpu
 def test_a_hub_that_ends_while_a_spawn_waits_boots_again_and_grants_nothing_to_nobody(
     make_hub: MakeHub, how: str
 ) -> None:
-    hub = make_hub(gpu_wait="start", policy=POLICY.replace("holder_grace: 1s", "holder_grace: 60s"))
+    hub = make_hub(gpu_wait="start", policy=POLICY.replace("holder_grace: 1s", "holder_grace: 3m"))
     hub.start()
     hub.spawn("rival/", gpus="1")
     hub.ready("rival/")
@@ -77,17 +77,26 @@ def test_a_hub_that_ends_while_a_spawn_waits_boots_again_and_grants_nothing_to_n
     until(lambda: not hub.brokers(), timeout=PATIENCE_S, what="the broker to end with its Hub")
     hub.start()
     until(lambda: len(hub.brokers()) == 1, timeout=PATIENCE_S, what="one broker")
-    assert not hub.server("ana/").get("ready")
-    assert hub.ready("rival/")
-
-    # Whoever asks again in time has the same place; nobody else's GPU was taken for it.
+    assert not hub.server("ana/"), "the Hub knows that nothing of it runs"
+    until(lambda: _nobody_asks(hub, "ana/"), timeout=PATIENCE_S, what="the Hub to say so")
     hub.cancel("rival/")
+    until(lambda: hub.session("rival/") is None, timeout=PATIENCE_S, what="the GPU to be free")
+    assert _nobody_asks(hub, "ana/"), "a free GPU is not given to a server that is not there"
+
     assert hub.spawn("ana/", gpus="1").status_code in (201, 202)
     hub.ready("ana/")
     session = hub.session("ana/")
     assert session is not None
+    assert session.lease is not None
     if how == "kill":
-        assert session.id == place.id
+        assert session.id == place.id, "whoever asks again in time has the same place"
+
+
+def _nobody_asks(hub: RealHub, key: str) -> bool:
+    """The place is kept without a claim, or given up."""
+    session = hub.session(key)
+    why = None if session is None else session.why
+    return session is None or (why is not None and "started again" in why.text)
 
 
 def test_a_broker_with_a_bad_policy_comes_up_degraded_and_says_so(make_hub: MakeHub) -> None:
