@@ -8,6 +8,7 @@ import getpass
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -83,7 +84,8 @@ class GPUBrokerExtension(ExtensionApp):
         await asyncio.gather(self._running, return_exceptions=True)
         self._running = None
         if self.link.identity.drawn:
-            await asyncio.wait([asyncio.ensure_future(self.link.release())], timeout=STOP_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.link.release(), STOP_S)
         await self.link.close()
         KernelProvisionerFactory.instance().default_provisioner_name = self._default_provisioner
         provisioner.bind_with(None)

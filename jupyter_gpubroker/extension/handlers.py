@@ -102,9 +102,10 @@ class RelayHandler(Base):
     async def _relay(self, path: str) -> None:
         try:
             call = self._call(path)
-            if self.link.client is None:
-                raise Unavailable(self.link.problem)
-            answer = await self.link.client.send(call)
+            client = self.link.client
+            if client is None:
+                raise Unavailable(self.link.problem or "The GPU broker is being looked for.")
+            answer = await client.send(call)
         except PROBLEMS as error:
             self._fail(error)
             return

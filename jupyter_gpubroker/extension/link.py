@@ -22,7 +22,8 @@ REPORT_S = 30.0
 """Activity is reported on change, and so often at least."""
 SETTLE_S = 0.1
 """Changes so close together make one report."""
-RETRY_S = 2.0
+RETRY_S, RETRY_MAX_S = 1.0, 15.0
+"""Before the broker is looked for again: the first time, and after many."""
 PATIENCE_S = 20.0
 """The stream is tried again for so long before the broker is looked for anew."""
 PROBLEMS = (BrokerError, Conflict, Refusal)
@@ -86,6 +87,7 @@ class Link:
         self._around = around
         self._changed = changed
         self._acknowledged = ""
+        self._pause = RETRY_S
         self._stale = asyncio.Event()
         self._news = asyncio.Event()
 
@@ -98,6 +100,7 @@ class Link:
     async def run(self) -> None:
         """Find the broker, follow it, and find it again when it is gone."""
         while True:
+            self._pause = min(2 * self._pause, RETRY_MAX_S)
             try:
                 await self._follow_one()
             except PROBLEMS as error:
@@ -105,7 +108,7 @@ class Link:
             except Exception as error:
                 log.exception("the link to the GPU broker failed")
                 self._is(f"The link to the GPU broker failed: {error!r}")
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._pause)
 
     async def release(self) -> None:
         """Give the session back: without a Hub nobody else would know that this server ended."""
@@ -116,8 +119,9 @@ class Link:
 
     async def close(self) -> None:
         """Give the connections back."""
-        if self.client is not None:
-            await self.client.close()
+        client, self.client = self.client, None
+        if client is not None:
+            await client.close()
 
     async def _follow_one(self) -> None:
         await self.close()
@@ -137,6 +141,7 @@ class Link:
         )
         self._take(await client.hello(holder))
         self._is("")
+        self._pause = RETRY_S
         self._stale.set()
         self._news.set()
 

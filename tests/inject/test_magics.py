@@ -55,6 +55,7 @@ def test_they_are_there_without_load_ext_and_document_themselves(any_notebook: N
 def test_a_submitted_cell_is_shown_live_after_the_cell_has_returned(
     broker: StandIn, any_notebook: Notebook
 ) -> None:
+    any_notebook.run("import os; os.environ['MY_API_KEY'] = 'x'")
     cell = any_notebook.run("%%gpu_submit --nodes 2 --gpus 3 --time 10m --name demo\nprint('hi')\n")
     assert cell.status == "ok"
     assert "b-1 demo: queued" in cell.text
@@ -66,6 +67,7 @@ def test_a_submitted_cell_is_shown_live_after_the_cell_has_returned(
     assert asked.body["request"] == {"nodes": 2, "gpus": "3", "time": "10m"}
     assert asked.body["cwd"]
     assert "JUPYTERHUB_API_TOKEN" not in asked.body["env"]
+    assert "they look like secrets (--env NAME does): MY_API_KEY\n" in cell.stream
     assert asked.key
     assert asked.token == "token secret"
 
@@ -179,6 +181,7 @@ def test_the_queue_reads_well_as_text_and_is_escaped_as_html(
     assert first.startswith("1  b-7")
     assert first.endswith("needs the GPUs of ana")
     assert "b-8 (yours)" in second
+    assert "  bo  " in first, "whom it waits for"
     assert "&lt;b&gt;train&lt;/b&gt;" in html
     assert notebook.value("[row['id'] for row in _]") == "['b-7', 'b-8']"
 

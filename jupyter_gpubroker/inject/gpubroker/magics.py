@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Optional
 
@@ -28,7 +28,7 @@ from .ipython import (
 )
 from .jobs import Batch, Job, Session, read_log
 from .live import Live
-from .submission import Submission, prepare
+from .submission import Submission, prepare, settings_of
 from .views import OVER, Rows, Text, job_rows, queue_rows
 
 _ENV = "set a variable, or pass one on although its name looks like a secret's"
@@ -167,8 +167,7 @@ class Magics(IPythonMagics):
         sent = prepare(
             args.command, cwd=os.getcwd(), environ=os.environ, settings=args.env, cell=cell
         )
-        if sent.dropped:
-            print(f"Not passed on to the job: {', '.join(sent.dropped)} (--env NAME passes one on)")
+        _tell_dropped(sent.dropped)
         return Batch(
             client,
             client.post("/jobs", {**body, **_code(sent)}, {"Idempotency-Key": uuid.uuid4().hex}),
@@ -282,6 +281,23 @@ def _job(args: argparse.Namespace) -> dict[str, Any]:
     if args.max_restarts is not None:
         body["max_restarts"] = args.max_restarts
     return body
+
+
+def _tell_dropped(names: Sequence[str]) -> None:
+    secrets = [name for name in names if _may_be_named(name)]
+    ours = [name for name in names if name not in secrets]
+    if ours:
+        print(f"Not passed on, they belong to this server: {', '.join(ours)}")
+    if secrets:
+        print(f"Not passed on, they look like secrets (--env NAME does): {', '.join(secrets)}")
+
+
+def _may_be_named(name: str) -> bool:
+    try:
+        settings_of([f"{name}="], {})
+    except ValueError:
+        return False
+    return True
 
 
 def _code(sent: Submission) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def queue_rows(answer: Iterable[dict[str, Any]]) -> Rows:
         ("name", lambda row: row["name"]),
         ("wants", lambda row: row["words"]),
         ("waiting", lambda row: duration(time.time() - row["submitted"])),
+        ("for", lambda row: ", ".join((row.get("why") or {}).get("waits_for_users", ()))),
         ("until", _until),
         ("why", lambda row: (row.get("why") or {}).get("text", "")),
     )
