@@ -179,6 +179,8 @@ def _facts(before: Job, after: Job, event: e.Event) -> dict[str, object]:
         facts["kept"] = str(after.rung)
     if isinstance(event, e.Exited):
         facts |= {"code": event.code, "rank": event.rank}
+    if isinstance(event, e.Refused | e.Lost | e.RestoreFailed):
+        facts["text"] = event.text
     if after.outcome and after.outcome != before.outcome:
         facts["outcome"] = after.outcome
     return facts

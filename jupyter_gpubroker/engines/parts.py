@@ -138,8 +138,8 @@ def survivors(key: Key, uid: int, mains: Iterable[Process]) -> list[Process]:
 def start(where: Sequence[Path], specs: Sequence[Spec], nodes: Sequence[str]) -> None:
     """Start parts that were not started: all or none.
 
-    StartRefused with its node if one cannot start, EngineError if that is not known; nothing
-    has run and nothing will."""
+    StartRefused if one cannot start, EngineError if that is not known; nothing has run and
+    nothing will."""
     with _Shims() as shims:
         for place, spec in zip(where, specs, strict=True):
             shims.open(place, spec)
@@ -157,7 +157,8 @@ def start(where: Sequence[Path], specs: Sequence[Spec], nodes: Sequence[str]) ->
 def _judge(answer: str, node: str) -> None:
     word, _, text = answer.partition(" ")
     if word == "refused":
-        raise StartRefused(f"{node}: {text}", node)
+        # Its node is not named to the broker: all are this machine, the next would refuse too.
+        raise StartRefused(f"{node}: {text}")
     if word not in ("ready", "already"):
         raise EngineError(f"{node}: the shim of this part {word or 'died (see its shim.log)'}")
 

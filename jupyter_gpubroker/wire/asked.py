@@ -13,6 +13,8 @@ from ..core.model import Kind, Refusal, Request, State
 
 CODE_MAX = 4 * 2**20
 """Characters of one submitted file."""
+FILE_NAME_MAX = 200
+"""Bytes; file systems allow 255, and a draft of it needs some."""
 BIG = 2**53
 """Integers stay exact in every JSON reader."""
 
@@ -33,7 +35,15 @@ def _no_nul(value: str) -> str:
 def _file_name(value: str) -> str:
     if not value or "/" in value or "\0" in value or value.startswith("."):
         raise ValueError(f"{value!r} is not a file name")
+    if len(value.encode()) > FILE_NAME_MAX:
+        raise ValueError(f"a file name has at most {FILE_NAME_MAX} bytes, not {value[:32]!r}…")
     return value
+
+
+def _folder(value: str) -> str:
+    if value and not value.startswith("/"):
+        raise ValueError(f"{value!r} is not an absolute path")
+    return _no_nul(value)
 
 
 def _variable(value: str) -> str:
@@ -48,7 +58,8 @@ Text = Annotated[str, AfterValidator(_no_nul)]
 Argument = Annotated[str, Field(max_length=2**17), AfterValidator(_no_nul)]
 """An argument or a value of the environment; Linux allows no longer ones."""
 Code = Annotated[str, Field(max_length=CODE_MAX)]
-FileName = Annotated[str, Field(max_length=200), AfterValidator(_file_name)]
+FileName = Annotated[str, AfterValidator(_file_name)]
+Folder = Annotated[str, AfterValidator(_folder)]
 Variable = Annotated[str, Field(max_length=256), AfterValidator(_variable)]
 Name = Annotated[str, Field(max_length=255, pattern=r"^[^/\x00-\x1f]*$")]
 """A user or a server: no slash, for the two make a key ``user/server``."""
@@ -114,7 +125,7 @@ class SubmitIn(In):
         "arguments that name one of files mean the submitted copy",
     )
     files: dict[FileName, Code] = Field({}, max_length=64, description="submitted code: name, text")
-    cwd: Text = ""
+    cwd: Folder = Field("", description="absolute; default: the folder of the attempt")
     env: dict[Variable, Argument] = Field({}, max_length=10_000)
     python: Text = Field("", description="interpreter of the submitting kernel")
     torchrun: bool | None = Field(None, description="default: nodes > 1 or gpus > 1")

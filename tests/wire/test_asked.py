@@ -84,6 +84,8 @@ def test_an_alternative_of_types_does_not_show_in_the_name_of_the_field() -> Non
         ({"argv": ["x"], "env": {"A": "\0"}}, "env.A"),
         ({"argv": ["x"], "files": {"../x": ""}}, "files.../x"),
         ({"argv": ["x"], "files": {"..": ""}}, "files..."),
+        ({"argv": ["x"], "files": {"é" * 101: ""}}, f"files.{'é' * 101}"),
+        ({"argv": ["x"], "cwd": "a/folder"}, "cwd"),
         ({"argv": ["x"], "name": "n" * 81}, "name"),
         ({"argv": ["x"], "max_restarts": -1}, "max_restarts"),
     ],
