@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
@@ -38,7 +38,10 @@ T = TypeVar("T")
 class Cycle:
     """The working state of one ``schedule`` call; each step is one method."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, asked: Mapping[JobId, Notice] | None = None
+    ) -> None:
+        """``asked`` have their notices in the Snapshot, but only from an earlier pass."""
         self.snapshot = snapshot
         self.policy = policy
         self.ledger = Ledger(snapshot)
@@ -55,6 +58,7 @@ class Cycle:
         """Jobs that lack GPUs, in order."""
         self.promised: dict[JobId, tuple[Job, Placement]] = {}
         self.placed: dict[JobId, tuple[Job, Placement]] = {}
+        self._asked = dict(asked or {})
         self._notices: dict[JobId, Notice] = {}
         self._failed: dict[tuple[str, Kind, reasons.ShapeKey], bool] = {}
         self._withheld: dict[JobId, bool] = {}
@@ -102,6 +106,8 @@ class Cycle:
                 found = find()
             if found is not None or not claims:
                 break
+        if isinstance(found, Way) and found.victims:
+            self._note(claims)
         return found
 
     @contextmanager
@@ -152,6 +158,9 @@ class Cycle:
         for victim in way.victims:
             self.ledger.leave(victim.job)
             self.leaving.append(victim.job)
+            if victim.job.id in self._asked:
+                notice = self._asked[victim.job.id]
+                self._asked[victim.job.id] = replace(notice, for_job=job.id)
         gone = [victim.job.id for victim in way.victims]
         self.recalled = [other for other in self.recalled if other.id not in gone]
         self.ledger.promise(way.placement, job.request)
@@ -165,7 +174,11 @@ class Cycle:
         """Step 6."""
         self.blocked.append(job)
         with self.withheld(job, politely=False) as claims:
-            self._withheld |= {claim.job.id: True for claim in claims}
+            self._note(claims)
+
+    def _note(self, claims: Sequence[Holding]) -> None:
+        """Because of these claims somebody waits, or has to leave."""
+        self._withheld |= {claim.job.id: True for claim in claims}
 
     @property
     def found(self) -> dict[JobId, Placement]:
@@ -175,9 +188,20 @@ class Cycle:
 
     @property
     def withheld_in_vain(self) -> bool:
-        """True if a session was denied what a Job counts on that then starts elsewhere or not."""
+        """True if a Job was denied what another counts on, which then starts elsewhere or not."""
         found, before = self.found, self.snapshot.promised
         return any(found[id_] != before.get(id_) for id_ in self._withheld)
+
+    def again(self) -> Cycle:
+        """A new pass that knows what this one found and whom it asked."""
+        asked = {**self._asked, **self._notices}
+        draining = {
+            id_: replace(self.snapshot.jobs[id_], state=State.DRAINING, notice=notice)
+            for id_, notice in self._notices.items()
+        }
+        jobs = {**self.snapshot.jobs, **draining}
+        snapshot = replace(self.snapshot, promised=self.found, jobs=jobs)
+        return Cycle(snapshot, self.policy, asked)
 
     def holdings(self) -> list[Holding]:
         """All that is held and not leaving, and all that is promised; first to end first."""
@@ -202,6 +226,8 @@ class Cycle:
 
     def plan(self, line: Sequence[Job]) -> Plan:
         """The outcome, with a place in the line for everybody who still waits."""
+        asked = {**self._asked, **self._notices}
+        spared = [job.id for job in self.recalled]
         explained = reasons.Explained()
         for index, job in enumerate(self.blocked):
             self.why[job.id] = explained.why(self, job, self.blocked[:index])
@@ -214,8 +240,8 @@ class Cycle:
                 why[job.id] = Why(Blocked.HELD, "held back by its owner until released")
         return Plan(
             place=tuple((id_, where) for id_, (_, where) in self.placed.items()),
-            notice=tuple(self._notices.items()),
-            reprieve=tuple(job.id for job in self.recalled),
+            notice=tuple((id_, notice) for id_, notice in asked.items() if id_ not in spared),
+            reprieve=tuple(id_ for id_ in spared if id_ not in asked),
             why=why,
             next=self._next(line) if why else None,
             promise=tuple((id_, where) for id_, (_, where) in self.promised.items()),

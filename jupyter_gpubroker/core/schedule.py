@@ -7,8 +7,6 @@ that needs it then fits whole, and who was told is reprieved as soon as no Job n
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from .cycle import Cycle
 from .model import Job, JobId, Plan, Policy, Seconds, Snapshot, State
 
@@ -20,18 +18,17 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Plan:
     """What to do now. Pure: the same input gives the same Plan."""
     # 1. The line: every queue's Jobs in their order, merged.
     line = order(snapshot, policy)
-    cycle = run(snapshot, policy, line)
+    cycle = run(Cycle(snapshot, policy), line)
     for _ in range(PASSES - 1):
-        # 7. Sessions were denied what others count on. Now it is known what those really get.
+        # 7. Some were denied what others count on. Now it is known what those really get.
         if cycle.withheld_in_vain:
-            cycle = run(replace(snapshot, promised=cycle.found), policy, line)
+            cycle = run(cycle.again(), line)
     return cycle.plan(line)
 
 
-def run(snapshot: Snapshot, policy: Policy, line: list[Job]) -> Cycle:
+def run(cycle: Cycle, line: list[Job]) -> Cycle:
     """Give every Job in the line its turn."""
-    cycle = Cycle(snapshot, policy)
-    for job in line[: policy.jobs_considered]:
+    for job in line[: cycle.policy.jobs_considered]:
         # 2. Who may not start now, whatever is free: no server yet, or a limit.
         bar = cycle.bar(job)
         if bar is not None:

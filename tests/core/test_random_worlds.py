@@ -30,7 +30,7 @@ from .worlds import World, milli_by_device
 many = settings(
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
 
@@ -159,8 +159,8 @@ def test_looking_again_asks_nobody_new_and_reprieves_nobody(world: World) -> Non
     again = world.plan()
     assert again.notice == ()
     assert again.reprieve == ()
-    assert again.place == ()
-    assert dict(again.promise).keys() >= dict(plan.promise).keys()
+    takers = {notice.for_job for _, notice in plan.notice}
+    assert takers <= {id_ for id_, _ in (*again.place, *again.promise)}
 
 
 @many
