@@ -166,7 +166,10 @@ class Folder:
 
     @contextmanager
     def _open(self, *names: str) -> Iterator[int]:
-        fd = os.open(self.path, _DIRECTORY)
+        try:
+            fd = os.open(self.path, _DIRECTORY)
+        except OSError as error:
+            raise FileNotFoundError(f"the folder {self.path} cannot be opened") from error
         try:
             self._check(fd, stat.S_ISDIR)
             for name in names:

@@ -55,6 +55,27 @@ def test_a_linked_folder_is_not_entered(path: Path, tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.parametrize("what", ["link", "loop", "file", "pipe"])
+def test_a_folder_that_became_something_else_is_not_there(tmp_path: Path, what: str) -> None:
+    path = tmp_path / "1"
+    match what:
+        case "link":
+            path.symlink_to("/etc")
+        case "loop":
+            path.symlink_to(path)
+        case "file":
+            path.write_text("no folder")
+        case _:
+            os.mkfifo(path)
+    folder = Folder(str(path), ME)
+    with pytest.raises(FileNotFoundError):
+        folder.read("rank-0.log", 0, 100)
+    with pytest.raises(FileNotFoundError):
+        folder.ranks()
+    assert folder.tail("rank-0.log") == ""
+    assert not folder.said().complete
+
+
 def test_somebody_elses_files_are_not_read(path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         Folder(str(path), ME + 1).read("rank-0.log", 0, 100)
