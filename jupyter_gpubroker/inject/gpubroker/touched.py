@@ -14,7 +14,8 @@ def touched() -> str:
 
 def _open_device() -> str:
     # A GPU may be a folder (devices/simulated): a process on it keeps a file in there open.
-    devices = tuple(filter(None, ("/dev/nvidia", os.environ.get("GPUBROKER_SIMULATED"))))
+    folder = os.path.join(os.environ.get("GPUBROKER_SIMULATED", ""), "")
+    devices = tuple(filter(None, ("/dev/nvidia", folder)))
     try:
         names = os.listdir("/proc/self/fd")
     except OSError:
