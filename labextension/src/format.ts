@@ -59,6 +59,9 @@ export function memory(mib: number): string {
 /** `GPU-hours` as people account them: `0.02`, `3.4`, `120`. */
 export function gpuHours(seconds: number): string {
   const hours = seconds / HOUR;
+  if (hours < 0.01) {
+    return '< 0.01 GPU-h';
+  }
   return `${hours >= 100 ? Math.round(hours) : Number(hours.toPrecision(2))} GPU-h`;
 }
 

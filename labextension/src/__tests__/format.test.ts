@@ -50,7 +50,7 @@ test('a time of another day is shown with its date', () => {
 test('amounts are rounded for people', () => {
   expect([gpus(500), gpus(1000), gpus(3500)]).toEqual(['0.5 GPU', '1 GPU', '3.5 GPUs']);
   expect([memory(512), memory(1024), memory(40960)]).toEqual(['512 MiB', '1 GiB', '40 GiB']);
-  expect([gpuHours(780), gpuHours(3600 * 250)]).toEqual(['0.22 GPU-h', '250 GPU-h']);
+  expect([7, 780, 3600 * 250].map(gpuHours)).toEqual(['< 0.01 GPU-h', '0.22 GPU-h', '250 GPU-h']);
   expect([1, 2, 3, 4, 11, 12, 13, 21, 102].map(ordinal).join(' ')).toBe(
     '1st 2nd 3rd 4th 11th 12th 13th 21st 102nd'
   );

@@ -114,7 +114,7 @@ test('a running session says where it is, how long, and what is guaranteed', () 
   open({ session: session({ idle: { idle: false, since: null, after: 600, facts: '' } }) });
   expect(page.text).toMatch(/GPU attached0\.5 GPU on node1, GPU 0 \(A100\)/);
   expect(page.text).toMatch(/Time left1 h/);
-  expect(page.text).toMatch(/IdleIn use/);
+  expect(page.text).toMatch(/IdleNo, in use/);
   expect(page.text).toMatch(/Memory is shared by agreement\./);
 });
 

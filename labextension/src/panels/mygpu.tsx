@@ -126,7 +126,7 @@ function IdleClock({ idle, now }: { idle: NonNullable<IJob['idle']>; now: number
     return (
       <div className="gpub-meterLine">
         <span className="gpub-muted">Idle</span>
-        <span>In use</span>
+        <span>No, in use</span>
       </div>
     );
   }
