@@ -65,7 +65,7 @@ class Held:
         EngineError where that failed: the next stage may still work."""
         self.records.ask(record.key, how)
         try:
-            self.devices.revoke(record.owner)
+            self._revoke(record)
             if how is Stop.PARK:
                 self.devices.park(record.owner)
             uses = self.devices.usage() if how is Stop.KILL else ()
@@ -93,7 +93,7 @@ class Held:
         try:
             # It may have been asked and not done (a crash between the two), and a process
             # may have come since the look: revoke, and then look again, is the proof.
-            self.devices.revoke(record.owner)
+            self._revoke(record)
             sight = Sight(self.devices.usage(), self.devices.parked())
         except DeviceError:
             return report
@@ -101,6 +101,14 @@ class Held:
             return report
         kept = self._kept(record, sight)
         return self.records.end(replace(report, phase=Phase.EXITED, kept=kept))
+
+    def _revoke(self, record: Record) -> None:
+        """Take the grant back, unless a later lease of the same server has it now: then this
+        one was given up without proof, and is ended while the other is in use."""
+        records = [self.records.get(key) for key in self.records.present()]
+        theirs = [other.key for other in records if other and other.owner == record.owner]
+        if all(self.records.asked(key) or self.records.ended(key) for key in theirs):
+            self.devices.revoke(record.owner)
 
     def _kept(self, record: Record, sight: Sight) -> tuple[Kept, ...]:
         attempt = record.key.attempt

@@ -232,3 +232,5 @@ def _signal(found: Sequence[Part], signum: int) -> None:
     for part in found:
         if part.state is State.RUNS and part.shim:
             parts.signal_process(part.shim, signum)
+            if signum == KILL_TREE:  # a job of our own account may have stopped its shim
+                parts.signal_process(part.shim, signal.SIGCONT)

@@ -212,3 +212,20 @@ async def test_a_lease_of_unknown_devices_or_nobody_is_refused(ground: LocalGrou
     with pytest.raises(StartRefused, match="server"):
         await engine.start(KEY, replace(launch, server=""))
     assert (await engine.poll()).reports == {}
+
+
+async def test_an_old_lease_takes_nothing_from_a_later_one_of_its_server(
+    ground: LocalGround,
+) -> None:
+    """The old one was fenced and given up without proof; it is ended while the next runs."""
+    engine = ground.engine()
+    later = ground.placement(gpus=2)[1]
+    await engine.start(KEY, ground.held(SERVER))
+    async with kernel(ground):
+        await engine.stop(KEY, Stop.TERM)
+        await engine.start(NEXT, replace(ground.held(SERVER), placement=(later,)))
+        await engine.stop(KEY, Stop.KILL)
+        await ended(engine, KEY)
+    env = ground.session_environment(SERVER) | {"CUDA_VISIBLE_DEVICES": later.device}
+    with child([*python(KERNEL), "1"], env=env) as process:
+        assert line(process) == "holds"

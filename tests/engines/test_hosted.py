@@ -239,6 +239,17 @@ async def test_a_killed_shim_does_not_free_anything_before_its_tree_is_gone(
     assert not alive(grandchild)
 
 
+async def test_a_stopped_shim_still_kills_its_tree(ground: LocalGround) -> None:
+    engine = ground.engine()
+    await engine.start(KEY, ground.launch(*python(IGNORES_TERM)))
+    await printed(engine, "up")
+    (watcher,) = shims(ground)
+    os.kill(watcher, signal.SIGSTOP)
+    await engine.stop(KEY, Stop.KILL)
+    assert (await ended(engine)).code == -9
+    assert pids_of(KEY.job) == []
+
+
 async def test_a_killed_shim_takes_its_gang_down(ground: LocalGround) -> None:
     engine = ground.engine()
     await engine.start(KEY, ground.gang(SLEEPS))
