@@ -132,6 +132,8 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         broker = self._asking()
         try:
             wanted = wish.read(self.user_options)
+            if wanted.discard:
+                self._discard_once()
             if not wanted.gpus:
                 await broker.leave(self.incarnation)
                 return
@@ -145,6 +147,13 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             told = asking.refused(error)
             story.say(45, told.message)
             raise told from None
+
+    def _discard_once(self) -> None:
+        """The Hub starts a server again with the options of the last time."""
+        options: dict[str, Any] = dict(self.user_options)
+        options.pop("discard", None)
+        self.orm_spawner.user_options = options
+        self.user.db.commit()
 
     async def _start_server(self) -> Any:
         limit = self.server_start_timeout

@@ -123,3 +123,24 @@ def test_a_broker_without_its_database_comes_up_degraded_and_says_so(make_hub: M
     assert "without one" in refused.json()["message"]
     assert hub.spawn("ana/", gpus="none").status_code in (201, 202)
     hub.ready("ana/")
+
+
+def test_a_killed_broker_is_started_again_by_the_hub_and_nothing_is_lost(
+    make_hub: MakeHub,
+) -> None:
+    hub = make_hub().start()
+    hub.spawn("ana/", gpus="1")
+    hub.ready("ana/")
+    before = hold(hub, "ana/")
+    (first,) = hub.brokers()
+    first.kill()
+    until(
+        lambda: [other for other in hub.brokers() if other.pid != first.pid],
+        timeout=PATIENCE_S,
+        what="the Hub to start another broker",
+    )
+    until(hub.health, timeout=PATIENCE_S, what="it to answer")
+    assert len(hub.brokers()) == 1
+    after = hub.session("ana/")
+    assert after is not None
+    assert (after.id, after.attempt, after.state) == (before.id, before.attempt, "running")

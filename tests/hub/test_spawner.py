@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from jupyter_gpubroker.wire import JobOut
 from tests.until import until_async
 
 from .brokers import Broker, Extension
@@ -61,6 +63,7 @@ async def test_in_start_mode_the_start_waits_and_says_for_whom(hub: Hub, broker:
     )
     assert "rival" in waiting["message"]
     assert hub.spawner("ana/").pid == 0, "nothing of the server runs yet"
+    assert await hub.spawner("ana/").poll() is None, "it has not failed"
     # A Hub that is killed now must know the number of this start.
     session = await broker.session("ana/")
     assert session is not None
@@ -248,6 +251,41 @@ async def test_a_session_that_is_cancelled_ends_the_wait_with_a_word(
     await hub.start(gpu_wait="start", slow=1)
     await hub.spawn("ana/", gpus="1")
     place = await until_async(lambda: broker.session("ana/"), what="a place in the queue")
+    listening = asyncio.create_task(_lines(hub, "ana/"))
     await broker.client().cancel(place.id)
-    await until_async(lambda: not hub.spawner("ana/").active, what="the start to end")
+    lines = await asyncio.wait_for(listening, 120)
+    assert lines[-1]["failed"]
+    assert lines[-1]["message"].startswith("Spawn failed: No GPU: the session"), lines
     assert "cancelled" in hub.refusal("ana/").message
+
+
+async def _lines(hub: Hub, key: str) -> list[dict[str, Any]]:
+    return [line async for line in hub.progress(key)]
+
+
+async def test_what_is_parked_is_discarded_once_and_not_at_the_next_start(
+    hub: Hub, broker: Broker
+) -> None:
+    await broker.change_policy("holder_grace: 1s", "holder_grace: 10m")
+    await hub.start()
+    await hub.spawn("ana/", gpus="1")
+    await Extension(broker, "ana/", hub.spawner("ana/").incarnation).hold()
+    held = await broker.session("ana/")
+    assert held is not None
+    await broker.client().park(held.id)
+    parked = await until_async(lambda: _parked(broker, "ana/"), timeout=120, what="it to be parked")
+    hub.kill("ana/")
+    await until_async(lambda: not hub.spawner("ana/").active, what="the Hub to see it")
+
+    await hub.spawn("ana/", gpus="1", discard=True)
+    ended = await broker.client().show(parked.id)
+    assert ended.state in ("cancelled", "completed")
+    fresh = await broker.session("ana/")
+    assert fresh is not None
+    assert fresh.id != parked.id
+    assert hub.spawner("ana/").orm_spawner.user_options == {"gpus": "1"}
+
+
+async def _parked(broker: Broker, key: str) -> JobOut | None:
+    session = await broker.session(key)
+    return session if session is not None and session.state == "parked" else None

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A real Hub whose servers load our extension: a GPU from the form to the kernel's lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpubroker.wire import JobOut
+from tests.until import until
+
+from .brokers import POLICY
+from .realhub import PATIENCE_S, RealHub
+
+pytestmark = [pytest.mark.hub, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(params=["attach", "start"])
+def hub(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RealHub]:
+    """One GPU; nobody speaks in the place of the extension."""
+    made = RealHub(
+        tmp_path,
+        devices="simulated:1x1",
+        policy=POLICY,
+        gpu_wait=request.param,
+    )
+    try:
+        yield made.start()
+    finally:
+        made.close()
+
+
+def running(hub: RealHub, key: str) -> JobOut:
+    """The session of a server once its kernels are bound."""
+
+    def bound() -> JobOut | None:
+        session = hub.session(key)
+        return session if session is not None and session.state == "running" else None
+
+    session = until(bound, timeout=PATIENCE_S, what=f"the session of {key}\n{hub.log()}")
+    assert session is not None
+    return session
+
+
+def test_a_server_gets_its_gpu_and_the_next_one_gets_it_after_that(hub: RealHub) -> None:
+    hub.spawn("ana/", gpus="1")
+    pid = hub.ready("ana/")
+    first = running(hub, "ana/")
+    assert first.incarnation == int(hub.environment("ana/")["GPUBROKER_INCARNATION"])
+
+    hub.spawn("bo/", gpus="1")
+    waiting = until(lambda: hub.session("bo/"), what="a place in the queue")
+    assert waiting.state == "queued"
+    hub.cancel("ana/")
+    hub.ready("bo/")
+    second = running(hub, "bo/")
+    assert second.id == waiting.id
+    assert first.lease is not None
+    assert second.lease is not None
+    assert second.lease.shares == first.lease.shares
+    assert hub.ready("bo/") != pid
