@@ -17,9 +17,7 @@ pytestmark = [pytest.mark.hub, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(params=["attach", "start"])
-def hub(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RealHub]:
+def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealHub]:
     """One GPU; nobody speaks in the place of the extension."""
     made = RealHub(
         tmp_path,
