@@ -42,14 +42,17 @@ TimeOrZero = Annotated[float, BeforeValidator(_seconds_or_zero)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    # The docstrings of keys are the reference of the policy.
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class TimeLimits(_Strict):
     """``time``: how long a lease may last."""
 
     default: Time
+    """Time of a request that names none."""
     max: Time
+    """The most that can be asked for, extensions included."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -62,36 +65,55 @@ class IdleTimes(_Strict):
     """``idle``: when a session is reclaimable, as soon as somebody waits."""
 
     after: Time
+    """All kernels and terminals quiet for so long."""
     busy: Time
+    """A cell, or a program that a kernel or a terminal started, runs for so long. Only where
+    it goes on while the session is parked; elsewhere what runs is never idle."""
 
 
 class KeepTimes(_Strict):
     """``keep``: what the Keep button gives, and how often."""
 
     for_: Time = Field(alias="for")
+    """How long one Keep keeps the session from being taken."""
     times: int = Field(ge=0, le=100)
+    """How many a session has."""
 
 
 class ClassDoc(_Strict):
     """One class of ``classes``."""
 
     kinds: tuple[Kind, ...] = Field(min_length=1)
+    """What it is for: ``session``, ``batch``, or both."""
     priority: int = 0
+    """Higher ones go first in the queue. Nobody is asked to leave because of it."""
     time: TimeLimits
     idle: IdleTimes = IdleTimes(after=600.0, busy=1800.0)
     shield: TimeOrZero = 600.0
+    """So long after it got its GPUs a session is not asked to leave for another."""
     grace: Time = 60.0
+    """From the notice until a session has to leave."""
     stop: Time = 30.0
+    """From asking processes to end, as at the time limit of a job, to killing them."""
     fence: Time = 120.0
+    """From killing them to giving up: then their GPUs are quarantined."""
     start: Time = 120.0
+    """A start that takes longer is taken back."""
     keep: KeepTimes = KeepTimes(**{"for": 900.0, "times": 2})
     parked: Time = 12 * 3600.0
+    """What a parked session kept is deleted after so long."""
     holder_grace: Time = 300.0
+    """A server that died may come back so long and finds its session."""
     hold: Time = 30 * 86400.0
+    """Of a job that is held back. Nothing holds jobs back yet."""
     max_wait: Time | None = None
+    """A job that waits longer fails; what is parked stays parked."""
     restarts: int = Field(3, ge=0, le=1000)
+    """After failures or a lost machine; a job may ask for another number."""
     waiting: int | None = Field(None, ge=1)
+    """Of each user at once; one more is refused."""
     running: int | None = Field(None, ge=1)
+    """Of each user at once; more wait."""
 
     def to_class(self, name: str) -> Class:
         """The core's class."""
@@ -127,17 +149,24 @@ class QueueDoc(_Strict):
     """One queue of ``queues``."""
 
     running_gpus: int | None = Field(None, ge=1)
+    """GPUs that all its jobs have at once; more wait."""
 
 
 class PolicyDoc(_Strict):
     """The whole document."""
 
     default_queue: str = "default"
+    """Where jobs go that name no queue."""
     placement: PlacementRule = PlacementRule.FRAGMENTATION
+    """Which of the GPUs that fit: those that leave the most useful rest, or the fullest."""
     half_life: Time = 7 * 86400.0
+    """After so long, GPU time that somebody used counts half when the queue is ordered."""
     affinity_wait: Time = 600.0
+    """Has no effect yet: a session whose GPU memory is parked waits for its own GPUs."""
     classes: dict[Name, ClassDoc] = Field(min_length=1)
+    """Terms by name. What names no class gets the first one of its kind."""
     queues: dict[Name, QueueDoc] = Field(min_length=1)
+    """Queues by name."""
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

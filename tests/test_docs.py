@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from .house.tree import ROOT
+from .house.tree import PACKAGE, ROOT, sources
 
 
 def _run(root: Path, *options: str) -> subprocess.CompletedProcess[str]:
@@ -36,3 +37,12 @@ def test_the_index_of_the_reference_names_every_page() -> None:
     index = (ROOT / "docs/reference/index.md").read_text("utf-8")
     pages = [path.name for path in (ROOT / "docs/reference").iterdir() if path.name != "index.md"]
     assert [name for name in pages if f"({name})" not in index] == []
+
+
+def test_every_variable_of_ours_is_on_the_page_of_variables() -> None:
+    ours = re.compile(r"\bGPUBROKER_[A-Z]+\b")
+    page = set(ours.findall((ROOT / "docs/reference/environment.md").read_text("utf-8")))
+    code = {
+        name for source in sources() if source.inside(PACKAGE) for name in ours.findall(source.text)
+    }
+    assert page == code

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The reference of the policy document."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from jupyter_gpubroker.policy import (
+    DEFAULT_DOCUMENT,
+    ClassDoc,
+    PolicyDoc,
+    QueueDoc,
+    Time,
+    TimeOrZero,
+)
+from jupyter_gpubroker.wire import words_duration
+
+NAMED: Mapping[str, type[BaseModel]] = {"classes": ClassDoc, "queues": QueueDoc}
+DURATIONS = [item.__metadata__[0] for item in (Time, TimeOrZero)]
+
+
+def page() -> str:
+    """Every key of the policy document: what it is, its unit and its default."""
+    lines = [
+        "# Policy",
+        "",
+        "Generated from `jupyter_gpubroker.policy` by `make docs`; do not edit.",
+        "",
+        "A policy is a YAML document. Durations are written `90s`, `10m`, `2h`, `7d` or",
+        "`1-12:00:00`. An unknown key is refused, with the line it stands in. How to check, apply",
+        "and change a policy: [Set session times and limits](../how-to/policy.md).",
+        "",
+        "| key | unit | if it is left out | |",
+        "|---|---|---|---|",
+        *_keys(PolicyDoc, ""),
+        "",
+        "A limit never stops what runs; it keeps more from starting.",
+        "",
+        "## The policy that is imported at the first start",
+        "",
+        "```yaml",
+        DEFAULT_DOCUMENT.rstrip(),
+        "```",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _keys(model: type[BaseModel], above: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = f"{above}{field.alias or name}"
+        nested = NAMED.get(name) or _model(field)
+        if name in NAMED:
+            key += ".<name>"
+        about = " ".join((field.description or (nested and nested.__doc__) or "").split())
+        about = about.removeprefix(f"``{name}``: ")
+        about = about[:1].upper() + about[1:]
+        yield f"| `{key}` | {_unit(field)} | {_default(field)} | {_plain(about)} |"
+        if nested is not None:
+            yield from _keys(nested, f"{key}.")
+
+
+def _plain(text: str) -> str:
+    return text.replace("``", "`")
+
+
+def _model(field: FieldInfo) -> type[BaseModel] | None:
+    kind = field.annotation
+    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+
+
+def _unit(field: FieldInfo) -> str:
+    kind = field.annotation
+    if any(mark in DURATIONS for mark in field.metadata) or "BeforeValidator" in str(kind):
+        return "duration"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return " ".join(f"`{item.value}`" for item in kind)
+    if "int" in str(kind):
+        return "number"
+    return "name" if kind is str else ""
+
+
+def _default(field: FieldInfo) -> str:
+    value = field.default
+    if field.is_required():
+        return "must be given"
+    if value is None:
+        return "no limit"
+    if isinstance(value, BaseModel):
+        shown = value.model_dump(by_alias=True)
+        return ", ".join(f"{name} {_word(item)}" for name, item in shown.items())
+    return _word(value)
+
+
+def _word(value: object) -> str:
+    return words_duration(value) if isinstance(value, float) else f"`{value}`"
