@@ -150,7 +150,7 @@ def worlds(waiting: int = 25, limits: bool = True) -> st.SearchStrategy[World]:
     return st.builds(
         random_world,
         st.integers(0, 2**32),
-        st.integers(10 if waiting > 10 else 20, 35),
-        st.integers(10 if waiting > 10 else 1, waiting),
+        st.integers(10, 35) if waiting > 10 else st.integers(20, 35),
+        st.integers(10, waiting) if waiting > 10 else st.integers(1, waiting),
         st.just(limits),
     )
