@@ -202,16 +202,20 @@ def words(job: JobOut) -> tuple[int, str]:
         return 10, f"{wants}: your earlier session gives its GPUs back first."
     why = job.why
     if why is None:
-        return 10, f"{wants}: in the queue."
-    place = f"position {why.position} in the queue" if why.position > 0 else "in the queue"
-    until = f"; not later than {strftime('%H:%M', localtime(why.until))}" if why.until else ""
-    return 10, f"{wants}: {place}: {why.text}{until}."
+        return 10, f"In the queue for {wants}."
+    place = f"Position {why.position} in the queue" if why.position > 0 else "In the queue"
+    until = f"; not later than {_clock(why.until)}" if why.until else ""
+    return 10, f"{place} for {wants}: {why.text}{until}."
 
 
 def granted(job: JobOut) -> str:
     """What was granted, and until when."""
     assert job.lease is not None
-    return f"{job.request.words}: yours until {strftime('%H:%M', localtime(job.lease.expires))}."
+    return f"{job.request.words}: yours until {_clock(job.lease.expires)}."
+
+
+def _clock(seconds: float) -> str:
+    return f"{strftime('%H:%M', localtime(seconds))} (the Hub's time)"
 
 
 def refused(error: Exception) -> SpawnException:

@@ -58,7 +58,7 @@ async def test_in_start_mode_the_start_waits_and_says_for_whom(hub: Hub, broker:
 
     listening = asyncio.create_task(listen())
     waiting = await until_async(
-        lambda: next((line for line in lines if "position 1" in line["message"]), None),
+        lambda: next((line for line in lines if "Position 1" in line["message"]), None),
         what="the page to say the position",
     )
     assert "rival" in waiting["message"]
