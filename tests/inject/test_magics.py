@@ -67,6 +67,8 @@ def test_a_submitted_cell_is_shown_live_after_the_cell_has_returned(
     assert asked.body["request"] == {"nodes": 2, "gpus": "3", "time": "10m"}
     assert asked.body["cwd"]
     assert "JUPYTERHUB_API_TOKEN" not in asked.body["env"]
+    assert "JUPYTERHUB_*" in cell.stream, "a Hub sets very many"
+    assert "JUPYTERHUB_API" not in cell.stream
     assert "they look like secrets (--env NAME does): MY_API_KEY\n" in cell.stream
     assert asked.key
     assert asked.token == "token secret"

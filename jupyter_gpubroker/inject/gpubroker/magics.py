@@ -28,7 +28,7 @@ from .ipython import (
 )
 from .jobs import Batch, Job, Session, read_log
 from .live import Live
-from .submission import Submission, prepare, settings_of
+from .submission import Submission, families, prepare, settings_of
 from .views import OVER, Rows, Text, job_rows, queue_rows
 
 _ENV = "set a variable, or pass one on although its name looks like a secret's"
@@ -287,7 +287,7 @@ def _tell_dropped(names: Sequence[str]) -> None:
     secrets = [name for name in names if _may_be_named(name)]
     ours = [name for name in names if name not in secrets]
     if ours:
-        print(f"Not passed on, they belong to this server: {', '.join(ours)}")
+        print(f"Not passed on, they belong to this server: {', '.join(families(ours))}")
     if secrets:
         print(f"Not passed on, they look like secrets (--env NAME does): {', '.join(secrets)}")
 

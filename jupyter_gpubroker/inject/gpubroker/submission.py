@@ -131,6 +131,14 @@ def _belongs_here(name: str) -> bool:
     return name.startswith(_NEVER) or name in _NEVER_EXACTLY
 
 
+def families(names: Iterable[str]) -> tuple[str, ...]:
+    """The names as a person wants to read them: ``JUPYTERHUB_*`` for all that begin so."""
+    short = (
+        next((f"{start}*" for start in _NEVER if name.startswith(start)), name) for name in names
+    )
+    return tuple(dict.fromkeys(short))
+
+
 def _is_ours(part: str) -> bool:
     return bool(part) and os.path.realpath(part) == _INJECT
 
