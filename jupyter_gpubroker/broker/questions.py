@@ -22,7 +22,7 @@ from ..core.model import (
     State,
     Terms,
 )
-from ..store import PolicyRow
+from ..store import LaunchRow, PolicyRow
 from . import inputs as i
 from .batch import Batch
 
@@ -140,7 +140,7 @@ def _submit(entrance: Entrance, question: i.Submit) -> Job:
     )
     job = replace(
         job,
-        name=question.name or question.launch.argv[-1].rsplit("/", 1)[-1][:80],
+        name=question.name or _name(question.launch),
         terms=_restarts(job.terms, question.max_restarts),
         torchrun=question.launch.torchrun,
         requeue=question.requeue,
@@ -153,6 +153,16 @@ def _submit(entrance: Entrance, question: i.Submit) -> Job:
         batch.submits[key] = batch.world.submits[key] = job.id
     batch.journal(question.actor, "job.submitted", job, _wants(job))
     return job
+
+
+def _name(launch: LaunchRow) -> str:
+    """What a person would call it: the script, the module or the program that is run."""
+    program, *rest = launch.argv
+    words = rest if program == launch.python else launch.argv
+    if "-c" in words[:1]:
+        words = ()
+    word = next((word for word in words if not word.startswith("-")), program)
+    return word.rsplit("/", 1)[-1][:80]
 
 
 def _restarts(terms: Terms, asked: int | None) -> Terms:

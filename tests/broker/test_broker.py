@@ -16,6 +16,7 @@ from jupyter_gpubroker.core.model import (
     Rung,
     State,
 )
+from jupyter_gpubroker.store import LaunchRow
 
 from .theatre import Faults, Theatre
 
@@ -38,6 +39,23 @@ def test_the_same_idempotency_key_gives_the_same_job() -> None:
     first = stage.submit("ana", idempotency="x")
     assert stage.submit("ana", idempotency="x").id == first.id
     assert stage.submit("bo", idempotency="x").id != first.id
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (("sleep", "3600"), "sleep"),
+        (("/usr/bin/python3", "-u", "jobs/train.py", "--lr", "0.1"), "train.py"),
+        (("/usr/bin/python3", "-m", "pkg.train", "7"), "pkg.train"),
+        (("/usr/bin/python3", "-c", "print(1)"), "python3"),
+        (("cell.py", "7"), "cell.py"),
+    ],
+)
+def test_a_job_is_called_after_what_it_runs(argv: tuple[str, ...], name: str) -> None:
+    launch = LaunchRow(argv, {}, "/", "/usr/bin/python3", torchrun=False)
+    job = Theatre().ask(i.Submit("user:ana", "ana", Request(gpus=1), launch))
+    assert job is not None
+    assert job.name == name
 
 
 def test_two_users_race_for_the_last_gpu_and_one_waits() -> None:
