@@ -18,7 +18,7 @@ from . import inputs as i
 from .batch import Batch
 from .duties import due, finished
 from .planning import plan
-from .questions import NewId, answer
+from .questions import NewId, answer, resume_wanted
 from .sightings import engine_down, holders_overdue, nodes_seen, poll_seen
 from .world import World
 
@@ -63,6 +63,7 @@ class Broker:
                 extra += self._fact(batch, item)
         overdue = holders_overdue(batch)
         self._deadlines(batch)
+        resume_wanted(batch)
         planned = self._plan_next is not None and now >= self._plan_next
         if batch.changed or planned or self._stale:
             self._plan_next = plan(batch, self.ladders)

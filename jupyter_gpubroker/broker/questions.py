@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..core import events as e
 from ..core.feasible import possible
+from ..core.leaving import ENDS_FOR_GOOD
 from ..core.model import (
     LEASED,
     WAITING,
@@ -179,7 +180,7 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
     if question.incarnation < newest:
         raise Conflict(f"{question.server} has been started again since (start {newest})")
     old = world.session_of(question.server)
-    if old is not None and old.state is State.STOPPING:
+    if old is not None and _is_over(old):
         old = None
     if old is not None and _same(batch, old, question):
         note_incarnation(batch, question.server, question.incarnation)
@@ -205,6 +206,13 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
     return job
 
 
+def _is_over(job: Job) -> bool:
+    """On its way out for good: the next one of its server is another."""
+    if job.state is not State.STOPPING or job.notice is None:
+        return False
+    return job.notice.reason in ENDS_FOR_GOOD
+
+
 def _same(batch: Batch, old: Job, question: i.OpenSession) -> bool:
     limits = batch.world.policy.classes.get(old.class_name)
     return limits is not None and with_time(question.request, limits) == old.request
@@ -216,9 +224,22 @@ def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job:
     if question.incarnation > old.incarnation:
         event = e.Adopt(question.incarnation, question.request, question.attach)
         job = batch.apply(old.id, event, question.actor)
-    if job.state is State.PARKED:
-        job = batch.apply(job.id, e.Resume(person=True), question.actor)
-    return job
+    if job.state in (State.STOPPING, State.PARKED):
+        batch.world.wanted[job.id] = question.actor
+        resume_wanted(batch)
+    return batch.world.jobs[job.id]
+
+
+def resume_wanted(batch: Batch) -> None:
+    """Sessions that were asked for again while they were being parked: resume them."""
+    world = batch.world
+    for job_id, actor in list(world.wanted.items()):
+        state = world.jobs[job_id].state
+        if state is State.STOPPING:
+            continue
+        del world.wanted[job_id]
+        if state is State.PARKED:
+            batch.apply(job_id, e.Resume(person=True), actor)
 
 
 def note_incarnation(batch: Batch, server: str, incarnation: int) -> None:
@@ -236,6 +257,8 @@ def _ask(batch: Batch, question: i.Ask) -> Job:
     if job is None:
         raise i.Unknown(question.job)
     event = question.event
+    if isinstance(event, e.Park):
+        batch.world.wanted.pop(job.id, None)
     if isinstance(event, e.Extend):
         _may_extend(batch, job, event)
     return batch.apply(job.id, event, question.actor)
@@ -284,6 +307,7 @@ def _gone(batch: Batch, question: i.ServerGone) -> Job | None:
         return session
     if session is None or session.incarnation > question.incarnation:
         return session
+    world.wanted.pop(session.id, None)
     match question.how:
         case i.HowGone.STOPPED:
             return batch.apply(session.id, e.Release(), question.actor)

@@ -55,6 +55,9 @@ class World:
     """Session key -> the server process that said hello last."""
     gone: dict[str, Seconds] = field(default_factory=dict)
     """Session key -> since when its server is known to be gone."""
+    wanted: dict[JobId, str] = field(default_factory=dict)
+    """Sessions to resume as soon as they are parked, and who asked for that. In memory only:
+    after a crash they stay parked until somebody resumes them."""
     memory_mib: dict[JobId, int] = field(default_factory=dict)
     """GPU memory in use by a session, as its engine saw it."""
     plan: Plan = field(default_factory=Plan)

@@ -21,7 +21,8 @@ from .model import (
 )
 from .moves import CHECKPOINTED, Move, Result, end, parked, queue, refused_again, refused_end
 
-_ENDS_FOR_GOOD = (Reason.CANCEL, Reason.RELEASE, Reason.HOLDER)
+ENDS_FOR_GOOD = (Reason.CANCEL, Reason.RELEASE, Reason.HOLDER)
+"""A session that stops for one of these is over; for any other it is parked, or tried again."""
 
 
 def _stages(job: Job, reason: Reason) -> tuple[Stage, ...]:
@@ -32,7 +33,7 @@ def _stages(job: Job, reason: Reason) -> tuple[Stage, ...]:
         return (Stage(StageName.SIGNAL, terms.grace if gentle else terms.stop), *last)
     if reason is Reason.HOLDER:
         return last  # nobody is there to restart its kernels
-    if reason in _ENDS_FOR_GOOD or not terms.park:
+    if reason in ENDS_FOR_GOOD or not terms.park:
         hosted = job.lease is not None and job.lease.mode is Mode.HOSTED
         first = StageName.SIGNAL if hosted else StageName.RESTART
         return (Stage(first, terms.stop), *last)

@@ -55,6 +55,12 @@ def _batch(job: Job, _event: Any) -> bool:
     return job.kind is Kind.BATCH
 
 
+def _bindable(job: Job, _event: Any) -> bool:
+    """Nobody can have bound kernels before the lease is granted and what was kept restored:
+    with Started that is given up."""
+    return job.prepared or (job.lease is not None and job.lease.mode is Mode.HOSTED)
+
+
 def _kept(job: Job, _event: Any) -> bool:
     return bool(job.kept)
 
@@ -139,7 +145,7 @@ def _starting_rows() -> _Rows:
     start = (S.STARTING,)
     return [
         (start, e.Prepared, _row(m.prepared, "unchanged")),
-        (start, e.Started, _row(m.started, "running")),
+        (start, e.Started, _row(m.started, "running", _bindable, "hosted, or prepared")),
         (start, e.Refused, _row(m.refused_again, "queued", _may_start_again, "fewer than 5")),
         (start, e.Refused, _row(m.park_again, "parked", _kept, "something is kept")),
         (start, e.Refused, _row(m.refused_end, "failed")),

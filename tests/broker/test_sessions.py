@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpubroker.broker import inputs as i
+from jupyter_gpubroker.core import events as e
 from jupyter_gpubroker.core.model import Job, Refusal, Request, State
 
 from .theatre import Theatre
@@ -65,3 +66,62 @@ def test_another_wish_may_replace_the_last_place_that_a_user_may_have() -> None:
     with pytest.raises(Refusal):
         stage.ask(i.OpenSession("hub", "ana", "ana/more", Request(gpus=1), 1))
     assert stage.ask(i.OpenSession("hub", "ana", "ana/0", Request(gpus=2), 2))
+
+
+def reopen(stage: Theatre, incarnation: int = 1, gpus: int = 1) -> Job:
+    job = stage.ask(i.OpenSession("user:ana", "ana", "ana/", Request(gpus=gpus), incarnation))
+    assert job is not None
+    return job
+
+
+def test_a_session_that_is_asked_for_while_it_is_being_parked_comes_back() -> None:
+    """A second one beside it would get a GPU, and what the first had kept would never see it."""
+    stage = Theatre()
+    session = stage.session("ana", gpus=1)
+    stage.run(3)
+    stage.ask(i.Ask("user:ana", session.id, e.Park()))
+    assert stage.job(session.id).state is State.STOPPING
+    assert reopen(stage).id == session.id
+    assert reopen(stage).id == session.id
+    stage.run(10)
+    assert (stage.job(session.id).state, stage.job(session.id).attempt) == (State.RUNNING, 2)
+    assert len(stage.broker.world.alive) == 1
+
+
+@pytest.mark.parametrize("how", ["park", "withdrawn"])
+def test_who_takes_that_wish_back_finds_it_parked(how: str) -> None:
+    stage = Theatre()
+    session = stage.session("ana", gpus=1)
+    stage.run(3)
+    stage.ask(i.Ask("user:ana", session.id, e.Park()))
+    reopen(stage)
+    if how == "park":
+        stage.ask(i.Ask("user:ana", session.id, e.Park()))
+    else:
+        stage.ask(i.ServerGone("hub", "ana/", 1, i.HowGone.WITHDRAWN))
+    stage.run(10)
+    assert stage.job(session.id).state is State.PARKED
+
+
+def test_another_wish_while_it_is_being_parked_replaces_it() -> None:
+    stage = Theatre()
+    session = stage.session("ana", gpus=1)
+    stage.run(3)
+    stage.ask(i.Ask("user:ana", session.id, e.Park()))
+    other = reopen(stage, gpus=2)
+    assert other.id != session.id
+    stage.run(10)
+    assert stage.job(session.id).state is State.COMPLETED
+    assert stage.job(other.id).state is State.RUNNING
+
+
+def test_a_session_that_ends_for_good_is_followed_by_another() -> None:
+    stage = Theatre()
+    session = stage.session("ana", gpus=1)
+    stage.run(3)
+    stage.ask(i.Ask("user:ana", session.id, e.Release()))
+    other = reopen(stage)
+    assert other.id != session.id
+    stage.run(10)
+    assert stage.job(session.id).state is State.COMPLETED
+    assert stage.job(other.id).state is State.RUNNING

@@ -177,6 +177,14 @@ def test_a_session_parks_and_resumes_with_what_it_kept() -> None:
     assert (job.state, job.kept, job.parked_for) == (State.RUNNING, (), None)
 
 
+def test_a_server_cannot_bind_kernels_before_what_was_kept_is_restored() -> None:
+    job = placed(after(parked(), e.Resume(person=True)))
+    early = after(job, e.Started(job.attempt))
+    assert (early.state, early.kept) == (State.STARTING, (IMAGE,))
+    refused = after(early, e.RestoreFailed(job.attempt, "no room"), e.Freed(job.attempt))
+    assert (refused.state, refused.kept) == (State.PARKED, (IMAGE,))
+
+
 def test_a_resume_that_is_given_up_leaves_the_session_parked() -> None:
     job = after(parked(), e.Resume(person=False), e.Park())
     assert (job.state, job.kept, job.parked_for) == (State.PARKED, (IMAGE,), Reason.IDLE)
@@ -367,10 +375,11 @@ def _ends(job: Job, now: float) -> None:
         if job.state in TERMINAL:
             return
         mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
+        ready = job.prepared or job.kind is Kind.BATCH
         answers: dict[State, e.Event] = {
             State.HELD: e.Deadline(),
             State.QUEUED: e.Place(lease(job.attempt + 1, mode, now), job.terms, 120.0),
-            State.STARTING: e.Started(job.attempt),
+            State.STARTING: e.Started(job.attempt) if ready else e.Prepared(job.attempt),
             State.RUNNING: e.Exited(job.attempt, 0),
             State.DRAINING: e.Deadline(),
             State.STOPPING: e.Exited(job.attempt, 0),

@@ -295,6 +295,9 @@ async def test_a_server_learns_its_lease_and_says_that_it_is_bound(house: House)
     assert state.session.state is State.STARTING
     assert state.session.lease is not None
     assert state.session.lease.env["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
+    early = await client.started(session.id, 1)
+    assert (early.state, early.lease and early.lease.prepared) == (State.STARTING, False)
+    house.desk.run(3)
     started = await client.started(session.id, 1)
     assert started.state is State.RUNNING
     assert house.desk.stage.job(session.id).holder is not None
