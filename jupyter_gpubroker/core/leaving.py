@@ -169,7 +169,7 @@ STOPPED_WORDS = (
     "| user | session not started in this attempt, nothing kept | cancelled |",
     "| any other | session | parked |",
     "| any other | batch that marked complete, or all agents gave 0 | completed |",
-    "| time | batch | failed; queued if it gave 75 and asks to be requeued |",
+    "| time | batch | failed; queued for its whole time again if it gave 75 and asks for it |",
     "| lost | batch | queued while restarts are left, else failed |",
     "| start | batch | queued, avoiding the node, fewer than 5 times; else failed |",
     "| over | batch | failed |",
@@ -240,7 +240,8 @@ def _batch_stopped(job: Job, reason: Reason, event: e.Event, now: Seconds) -> Re
     match reason:
         case Reason.TIME:
             if code == CHECKPOINTED and job.requeue:
-                return queue(job, now)
+                # It asks for its whole time again, behind those who wait already.
+                return queue(job, now, eligible=now, served=0.0)
             return end(job, State.FAILED, "time limit", now)
         case Reason.LOST:
             if job.restarts < job.terms.max_restarts:

@@ -212,6 +212,15 @@ def test_after_a_time_limit_only_a_person_resumes() -> None:
     assert (again.state, again.served, again.submitted) == (State.QUEUED, 0.0, NOW + 3800)
 
 
+def test_a_job_that_saved_at_its_time_limit_gets_its_whole_time_again() -> None:
+    late = NOW + 3600
+    stopping = after(running(batch(submitted=5.0)), e.Deadline(), now=late)
+    again = after(stopping, e.Exited(1, 75), now=late)
+    assert (again.state, again.served, again.restarts) == (State.QUEUED, 0.0, 0)
+    assert (again.submitted, again.eligible) == (5.0, late)
+    assert after(replace(stopping, requeue=False), e.Exited(1, 75)).state is State.FAILED
+
+
 def test_the_ladder_goes_down_a_stage_at_each_deadline() -> None:
     job = after(running(session()), e.Park())
     seen = []
