@@ -38,6 +38,7 @@ class _Kernel:
     managed: bool = False
     bound: str = ""
     told: Word | None = None
+    caught: bool = False
     pid: int | None = None
     heard: bool = False
     """Something came from it since it was started."""
@@ -53,7 +54,7 @@ class _Kernel:
     """(what its spec said before it was protected,) while it is protected."""
 
     def view(self) -> KernelView:
-        return KernelView(self.id, self.managed, self.bound, self.told)
+        return KernelView(self.id, self.managed, self.bound, self.told, self.caught)
 
 
 class Kernels:
@@ -77,7 +78,7 @@ class Kernels:
     def environment(self, kernel: str) -> Mapping[str, str]:
         """What binds a kernel that is launched now."""
         known = self._kernels.setdefault(kernel, _Kernel(kernel))
-        known.managed, known.bound, known.told = True, self._lease, None
+        known.managed, known.bound, known.told, known.caught = True, self._lease, None, False
         known.heard, known.magics_due = False, True
         known.cells, known.quiet_since = set(), time.monotonic()
         return self._env
@@ -227,6 +228,7 @@ class Kernels:
 
     def _take(self, kernel: _Kernel, tell: Tell, reply: Mapping[str, Any] | None) -> None:
         kernel.told = tell.word
+        kernel.caught = tell.word.state == "parked" and bool(reply and reply.get("running"))
         if reply is None:
             log.info("kernel %s does not answer: it follows its lease by restarts", kernel.id)
         elif not reply.get("applied"):

@@ -87,6 +87,7 @@ class Link:
         self._around = around
         self._changed = changed
         self._acknowledged = ""
+        self._resumed = ("", 0)
         self._pause = RETRY_S
         self._stale = asyncio.Event()
         self._news = asyncio.Event()
@@ -199,15 +200,18 @@ class Link:
         session = self.state.session
         plan = self.plan = reconcile(self.state, self.kernels.views(), self._acknowledged)
         self.kernels.follow(plan, session)
-        if plan.started is None or session is None:
+        if session is None:
             return
         try:
-            await client.started(session.id, plan.started)
+            if plan.started is not None:
+                await client.started(session.id, plan.started)
+                self._acknowledged = plan.lease
+                self._stale.set()
+            elif plan.resume and self._resumed != (session.id, session.attempt):
+                await client.resume(session.id, person=False)
+                self._resumed = (session.id, session.attempt)
         except Conflict as error:
             log.info("%s: %s", session.id, error)  # it moved on; an event will tell where to
-            return
-        self._acknowledged = plan.lease
-        self._stale.set()
 
     def _take(self, state: SessionState) -> bool:
         """Remember it; True if the session is another than before."""

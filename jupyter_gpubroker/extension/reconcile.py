@@ -34,6 +34,8 @@ class KernelView:
     """The attempt (``s-….3``) whose GPUs its environment names; empty = none."""
     told: Word | None = None
     """What it was told last; also set when it did not answer in time."""
+    caught: bool = False
+    """A cell ran when it heard that it is parked: it stands still at its next GPU call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Plan:
     """Kernels that hold on to GPUs which have to go."""
     started: int | None = None
     """Attempt to acknowledge: its kernels are bound."""
+    resume: bool = False
+    """A cell was caught by the parking, and nobody wanted that: ask for the GPU."""
     kept: frozenset[str] = frozenset()
     """Kernels that must not be culled."""
 
@@ -79,6 +83,7 @@ def reconcile(state: SessionState, kernels: Sequence[KernelView], acknowledged: 
         ),
         restart=tuple(kernel.id for kernel in mine if _holds_on(session, kernel)),
         started=session.attempt if due and session else None,
+        resume=_is_wanted_back(session, mine),
         kept=frozenset(kernel.id for kernel in mine if _is_kept(session, kernel)),
     )
 
@@ -137,6 +142,13 @@ def _holds_on(session: JobOut | None, kernel: KernelView) -> bool:
     if session is None or session.state != "stopping" or session.stage != "restart":
         return False
     return _belongs(session, kernel) and kernel.told == Word("none") and needs_restart(kernel)
+
+
+def _is_wanted_back(session: JobOut | None, kernels: Sequence[KernelView]) -> bool:
+    # After its time limit a cell takes no new one by itself; who parked it by hand meant it.
+    if session is None or session.state != "parked" or session.parked_for in ("time", "user"):
+        return False
+    return any(kernel.caught and _belongs(session, kernel) for kernel in kernels)
 
 
 def _is_kept(session: JobOut | None, kernel: KernelView) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from jupyter_client.session import Session
 from jupyter_server.serverapp import ServerApp
 
+from ..until import until_async
+
 
 class Shell:
     """Runs code in a kernel of the server, on a connection of its own."""
@@ -18,6 +20,7 @@ class Shell:
         self.client = manager.client(session=session)
         self.client.start_channels()
         self.kernel = kernel
+        self._server = server
         self._ready = False
 
     async def run(self, code: str) -> str:
@@ -47,3 +50,13 @@ class Shell:
 
     def close(self) -> None:
         self.client.stop_channels()
+
+    async def held_back(self) -> None:
+        """Wait until the kernel has heard that its session is parked."""
+        kernels = self._server.extension_manager.extension_points["jupyter_gpubroker"].app.kernels
+
+        def heard() -> bool:
+            told = [view.told for view in kernels.views() if view.id == self.kernel]
+            return any(word is not None and word.state == "parked" for word in told)
+
+        await until_async(heard, what="the kernel to hear that it is parked")

@@ -108,6 +108,7 @@ async def test_a_parked_kernel_lives_on_and_a_cell_brings_its_gpu_back(
     session = (await state())["session"]["id"]
     await post(f"sessions/{session}/park")
     parked = await reached(state, "parked")
+    await shell.held_back()
     assert [(kept["kernel"], kept["rung"]) for kept in parked["kept"]] == [
         (shell.kernel, "gpu_state")
     ]
@@ -129,6 +130,7 @@ async def test_an_interrupted_cell_is_not_run_and_the_session_stays_parked(
     session = (await state())["session"]["id"]
     await post(f"sessions/{session}/park")
     await reached(state, "parked")
+    await shell.held_back()
     taker = real_broker.submit(client, "import threading; threading.Event().wait()", gpus=1)
     await until_async(lambda: client.show(taker.id).state == "running", what="another's job")
     cell = shell.client.execute("x = 'ran'")

@@ -178,6 +178,7 @@ async def test_a_parked_kernel_holds_its_cells_back_until_it_is_told_of_the_gpu(
         ),
         what="protection from the culler",
     )
+    await shell.held_back()
     cell = shell.client.execute("print(x + 1, os.getpid())")
     await until_async(lambda: broker.posts("resume"), what="the cell asking for the GPU")
     assert broker.posts("resume")[0].body == {"person": False}
@@ -188,6 +189,30 @@ async def test_a_parked_kernel_holds_its_cells_back_until_it_is_told_of_the_gpu(
     )
     metadata = server.kernel_manager.get_kernel(kernel).kernel_spec.metadata
     await until_async(lambda: "cull_idle_timeout" not in metadata, what="no protection any more")
+    shell.close()
+
+
+async def test_a_cell_that_was_caught_by_the_parking_gets_its_gpu_back_by_itself(
+    server: ServerApp, broker: StandIn, start_kernel: StartKernel
+) -> None:
+    await linked(broker)
+    broker.let(running())
+    shell = Shell(server, kernel := await start_kernel())
+    await shell.run("import threading; go = threading.Event()")
+    cell = shell.client.execute("print('on', flush=True); go.wait(600)")
+    await until_async(lambda: broker.posts("/activity")[-1].body["kernels"], what="a report")
+    await until_async(
+        lambda: broker.posts("/activity")[-1].body["kernels"][0]["busy"], what="the busy cell"
+    )
+    broker.change(state="stopping", stage="park")
+    await shell.held_back()
+    assert broker.posts("resume") == []
+    broker.change(state="parked", stage="", lease=None, kept=kept(kernel), parked_for="preempted")
+    await until_async(lambda: broker.posts("resume"), what="the resume")
+    assert broker.posts("resume")[0].body == {"person": False}
+    await server.kernel_manager.interrupt_kernel(kernel)
+    await shell.end(cell)
+    assert len(broker.posts("resume")) == 1
     shell.close()
 
 

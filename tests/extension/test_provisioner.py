@@ -136,23 +136,12 @@ async def test_a_kernel_of_a_bare_environment_has_magics_gate_and_lease(
     assert (await shell.run("import sys; print(sys.executable)")).strip() == bare_python
     assert await shell.env("CUDA_VISIBLE_DEVICES") == UUID
     broker.change(state="parked", lease=None, kept=kept(kernel), parked_for="user")
-    await until_async(
-        lambda: any(view.told and view.told.state == "parked" for view in views(server)),
-        what="the kernel to hear that it is parked",
-    )
+    await shell.held_back()
     cell = shell.client.execute("print('ran')")
     await until_async(lambda: broker.posts("resume"), what="the cell asking for the GPU")
     broker.change(state="running", lease=lease(2), attempt=2, why=None)
     assert "ran" in await shell.end(cell)
     shell.close()
-
-
-def views(server: ServerApp) -> list[object]:
-    """The kernels as the extension sees them."""
-    found: list[object] = server.extension_manager.extension_points[
-        "jupyter_gpubroker"
-    ].app.kernels.views()
-    return found
 
 
 async def test_children_of_kernels_count_and_kernels_do_not(

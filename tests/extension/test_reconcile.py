@@ -120,6 +120,21 @@ def test_a_lease_is_acknowledged_once_when_all_its_kernels_have_heard_of_it() ->
     assert reconcile(back, [], "").started == 1, "the server came back in time"
 
 
+def test_a_cell_that_was_caught_asks_for_the_gpu_unless_a_person_parked_it() -> None:
+    caught = kernel(bound="s-1.1", told=PARKED, caught=True)
+
+    def resumes(view: KernelView, **changes: Any) -> bool:
+        parked = session(**{"state": "parked", "parked_for": "preempted", **changes})
+        return reconcile(state(parked), [view], "").resume
+
+    assert resumes(caught)
+    assert not resumes(kernel(bound="s-1.1", told=PARKED))
+    assert not resumes(caught, parked_for="user")
+    assert not resumes(caught, parked_for="time")
+    assert not resumes(caught, state="queued")
+    assert not resumes(KernelView("k", bound="s-0.1", told=PARKED, caught=True))
+
+
 def test_parked_kernels_are_protected_from_the_culler() -> None:
     parked = state(session(state="parked", kept=kept("k")))
     other = KernelView("other")

@@ -61,7 +61,7 @@ def test_a_framework_that_says_so_is_touched() -> None:
 def test_the_servers_word_binds_an_untouched_kernel_and_unbinds_it(notebook: Notebook) -> None:
     seen = "__import__('os').environ.get('CUDA_VISIBLE_DEVICES')"
     lease = {"state": "leased", "session": "s-1", "env": {"CUDA_VISIBLE_DEVICES": UUID}}
-    answer = {"status": "ok", "applied": True, "touched": False, "reason": ""}
+    answer = {"status": "ok", "applied": True, "touched": False, "reason": "", "running": False}
     assert notebook.ask(lease) == answer
     assert notebook.value(seen) == repr(UUID)
     assert notebook.ask({"state": "none", "env": {"CUDA_VISIBLE_DEVICES": ""}}) == answer
@@ -87,3 +87,16 @@ def test_a_word_that_is_none_is_refused_and_changes_nothing(notebook: Notebook) 
     for wrong in ({}, {"state": "dancing"}, {"state": "leased", "env": ["x"]}):
         assert notebook.ask(wrong)["status"] == "error"
     assert notebook.run("print('runs')").stream == "runs\n"
+
+
+def test_a_kernel_says_whether_a_cell_is_caught_by_the_parking(notebook: Notebook) -> None:
+    parked = {"state": "parked", "session": "s-1"}
+    cell = notebook.start("print('on', flush=True); __import__('threading').Event().wait(600)")
+    notebook.wait_for(cell, "on")
+    assert notebook.ask(parked)["running"] is True
+    notebook.interrupt()
+    notebook.end(cell)
+    assert notebook.ask(parked)["running"] is False
+    magic = notebook.start("%gpu_queue")
+    notebook.end(magic)
+    assert notebook.ask(parked)["running"] is False

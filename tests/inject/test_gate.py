@@ -35,6 +35,7 @@ def test_a_cell_waits_with_its_position_and_runs_when_the_gpu_is_back(
     cell = parked.start("x += 1; print(x)")
     parked.wait_for(cell, "position 1 in the queue. all GPUs are taken")
     assert [asked.body for asked in broker.posts("resume")] == [{"person": False}]
+    assert parked.ask(PARKED)["running"] is False, "it waits, it does not run"
     broker.change(why=why(3, "bo waits longer"))
     parked.wait_for(cell, "position 3 in the queue. bo waits longer")
     assert cell.status == ""

@@ -36,6 +36,8 @@ class Binding:
     def __init__(self, told: Optional[Told] = None) -> None:
         self._told = told or Told()
         self._changed = threading.Condition()
+        self.running = False
+        """A cell runs that nothing held back."""
 
     @property
     def told(self) -> Told:
@@ -64,7 +66,13 @@ class Binding:
                 str(content.get("text") or ""),
             )
             self._changed.notify_all()
-        return {"status": "ok", "applied": applied, "touched": bool(touched()), "reason": reason}
+        return {
+            "status": "ok",
+            "applied": applied,
+            "touched": bool(touched()),
+            "reason": reason,
+            "running": self.running,
+        }
 
 
 def install(kernel: Any, binding: Binding) -> None:

@@ -69,6 +69,7 @@ class Gate:
         """From now on every cell passes through."""
         self._shell.events.register("pre_execute", self.forget)
         self._shell.events.register("pre_run_cell", self.before_cell)
+        self._shell.events.register("post_run_cell", self.after_cell)
         self._shell.ast_transformers.append(self)
 
     def forget(self) -> None:
@@ -77,15 +78,25 @@ class Gate:
 
     def before_cell(self, info: Any) -> None:
         """Wait if the session is parked. Silent executions and our own magics never do."""
-        if info.silent or self._binding.told.state != "parked" or only_ours(info.raw_cell):
+        if info.silent or only_ours(info.raw_cell):
             return
+        if self._binding.told.state == "parked":
+            self._rejected = self._wait()
+        self._binding.running = not self._rejected
+
+    def after_cell(self, _result: Any) -> None:
+        """The cell is over, or was not run."""
+        self._binding.running = False
+
+    def _wait(self) -> str:
+        """Empty once the GPU is back; else why the cell will not run."""
         wait = _Wait(self._binding)
         try:
             with _interruptible():
-                self._rejected = wait.until_back()
+                return wait.until_back()
         except KeyboardInterrupt:
-            self._rejected = "The cell was not run: interrupted while it waited for the GPU."
             wait.leave_parked()
+            return "The cell was not run: interrupted while it waited for the GPU."
 
     def visit(self, node: Any) -> Any:
         """As AST transformer: reject the cell that must not run."""
