@@ -319,8 +319,11 @@ def advance(job: Job, event: e.Event, now: Seconds) -> tuple[Job, tuple[e.Effect
 
 def _conflict(job: Job, event: e.Event) -> str:
     verb = type(event).__name__.lower()
-    if isinstance(event, e.Keep):
-        return f"{job.id} cannot be kept: it used {job.keeps_used} of {job.terms.keeps}"
+    if isinstance(event, e.Keep) and job.state in (State.RUNNING, State.DRAINING):
+        if job.keeps_used >= job.terms.keeps:
+            return f"{job.id} cannot be kept: it used {job.keeps_used} of {job.terms.keeps}"
+        if job.notice is not None:
+            return f"{job.id} cannot be kept: it leaves, and not because it is idle"
     if isinstance(event, e.Resume) and job.state is State.PARKED:
         return f"{job.id} was parked at its time limit: ask for it again"
     return f"{job.id} is {job.state}: {verb} is not possible now"

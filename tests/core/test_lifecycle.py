@@ -166,6 +166,14 @@ def test_keep_is_bounded() -> None:
         advance(job, e.Keep(), NOW)
 
 
+def test_a_keep_that_is_refused_says_why() -> None:
+    leaving = after(running(session()), notice(Reason.PREEMPTED))
+    with pytest.raises(Conflict, match="not because it is idle"):
+        advance(leaving, e.Keep(), NOW)
+    with pytest.raises(Conflict, match="parked: keep is not possible"):
+        advance(parked(), e.Keep(), NOW)
+
+
 def test_a_session_parks_and_resumes_with_what_it_kept() -> None:
     job = parked()
     assert (job.state, job.rung, job.parked_for) == (State.PARKED, Rung.GPU_STATE, Reason.IDLE)
