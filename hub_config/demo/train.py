@@ -27,14 +27,14 @@ inputs = torch.randn(256, 8)
 targets = inputs @ torch.arange(8.0).unsqueeze(1) + 1.0
 torch.manual_seed(0)
 model = DistributedDataParallel(nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for step in range(40):
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(20):
     optimizer.zero_grad()
     loss = nn.functional.mse_loss(model(inputs), targets)
     loss.backward()
     optimizer.step()
-    if step % 10 == 0 or step == 39:
+    if step % 5 == 0 or step == 19:
         mean = loss.detach().clone()
         dist.all_reduce(mean)
-        print(f"rank {rank} step {step} loss {mean.item() / world:.4f}", flush=True)
+        print(f"rank {rank} step {step} loss {mean.item() / world:.3f}", flush=True)
 dist.destroy_process_group()
