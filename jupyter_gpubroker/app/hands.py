@@ -12,15 +12,12 @@ from typing import Any
 
 from ..broker import inputs as i
 from ..broker.world import World
-from ..core.model import LEASED, Holder, Job, JobId, Key, Mode, Process, Share, State
+from ..core.model import LEASED, Holder, Job, JobId, Mode, Process, Share, State
 from ..devices import processes
 from ..engines import (
     Engine,
     EngineError,
     Launch,
-    Phase,
-    Poll,
-    Report,
     RestoreRefused,
     StartRefused,
     Stop,
@@ -188,33 +185,7 @@ class Hands:
         poll = await engine.poll()
         holders = [job.holder for job in world.living() if job.holder is not None]
         dead = await asyncio.to_thread(_dead, holders)
-        return i.PollSeen(
-            engine=engine.name,
-            began=poll.began,
-            settle=poll.settle,
-            reports=tuple(_seen(engine.name, poll, report) for report in poll.reports.values()),
-            parked=poll.parked,
-            dead_holders=dead,
-        )
-
-
-def _seen(engine: str, poll: Poll, report: Report) -> i.ReportSeen:
-    return i.ReportSeen(
-        engine=engine,
-        key=Key(*report.key),
-        phase=str(report.phase),
-        mode=report.mode,
-        began=poll.began,
-        code=report.code,
-        failed_rank=report.failed_rank,
-        all_zero=report.phase is Phase.EXITED and all(code == 0 for code in report.codes),
-        text=report.text,
-        processes=report.processes,
-        memory_mib=report.memory_mib,
-        kept=report.kept,
-        complete=report.marked_complete,
-        checkpoint=report.checkpoint,
-    )
+        return i.PollSeen(engine.name, poll, dead)
 
 
 def _dead(holders: Sequence[Holder]) -> tuple[Holder, ...]:

@@ -48,13 +48,14 @@ def needed(world: World, job: Job) -> Duty | None:
         server=job.server,
         time_limit=job.lease.expires - job.lease.since,
         kept=job.kept if job.lease.mode is Mode.HELD else (),
-        torchrun=job.torchrun,
     )
 
 
 def due(world: World, extra: Iterable[Duty], now: Seconds) -> tuple[list[Duty], Seconds | None]:
     """Duties to perform now, and when to look again for those that were tried."""
-    wanted = [duty for job in world.leased() if (duty := needed(world, job)) is not None]
+    leased = {job.key: job for job in world.leased()}
+    world.acked = {key: time for key, time in world.acked.items() if key in leased}
+    wanted = [duty for job in leased.values() if (duty := needed(world, job)) is not None]
     duties: list[Duty] = []
     next_look: Seconds | None = None
     keys: dict[tuple[Act, object], None] = {}

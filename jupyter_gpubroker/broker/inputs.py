@@ -22,6 +22,7 @@ from ..core.model import (
     Request,
     Seconds,
 )
+from ..engines import Poll
 from ..store import LaunchRow
 
 # --- questions: somebody waits for the answer -----------------------------------------
@@ -161,36 +162,11 @@ class NodesSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportSeen:
-    """One attempt as an engine reported it."""
-
-    engine: str
-    key: Key
-    phase: str
-    """pending | running | exited"""
-    mode: Mode
-    began: Seconds
-    code: int | None = None
-    failed_rank: int | None = None
-    all_zero: bool = False
-    text: str = ""
-    processes: tuple[Process, ...] = ()
-    memory_mib: int = 0
-    kept: tuple[Kept, ...] = ()
-    complete: bool = False
-    checkpoint: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class PollSeen:
     """One look at everything an engine knows."""
 
     engine: str
-    began: Seconds
-    settle: Seconds
-    reports: Sequence[ReportSeen]
-    parked: Sequence[Kept] = ()
-    """Everything that is parked on its hosts."""
+    poll: Poll
     dead_holders: Sequence[Holder] = ()
     """Of the holders the broker knows, those proven gone (same host and boot, no process)."""
 
@@ -252,7 +228,6 @@ class Duty:
     server: str = ""
     time_limit: Seconds = 0.0
     kept: tuple[Kept, ...] = ()
-    torchrun: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core import events as e
 from ..core.model import LEASED, Holder, Job, Kept, Key, Kind, Mode, Process, Rung, Seconds, State
+from ..engines import Phase, Poll, Report
 from . import inputs as i
 from .batch import Batch
 from .questions import holder_gone
@@ -44,95 +46,94 @@ def engine_down(batch: Batch, down: i.EngineDown) -> None:
         batch.changed = True
 
 
-def poll_seen(batch: Batch, poll: i.PollSeen) -> list[i.Duty]:
+def poll_seen(batch: Batch, seen: i.PollSeen) -> list[i.Duty]:
     """One look at an engine; returns what to do about keys that are not leased now."""
     duties = []
-    seen = {report.key for report in poll.reports}
-    for report in poll.reports:
+    for report in seen.poll.reports.values():
         job = batch.world.jobs.get(report.key.job)
         if job is None:
-            duties += _stranger(batch, report)
+            duties += _stranger(batch, seen.engine, report)
         elif job.attempt != report.key.attempt or job.state not in LEASED:
-            duties += _stale(batch, report)
+            duties += _stale(batch, seen.engine, report)
         elif report.mode is Mode.HOSTED:
-            _hosted(batch, job, report)
+            _hosted(batch, job, seen.engine, report)
         else:
-            _held(batch, job, report)
+            _held(batch, job, seen.engine, report)
     for job in list(batch.world.leased()):
         assert job.lease is not None
-        if job.lease.engine == poll.engine and job.key not in seen:
-            _absent(batch, job, poll)
-    for holder in poll.dead_holders:
+        if job.lease.engine == seen.engine and job.key not in seen.poll.reports:
+            _absent(batch, job, seen.engine, seen.poll)
+    for holder in seen.dead_holders:
         _dead_holder(batch, holder)
-    return [*duties, *_images(batch, poll)]
+    return [*duties, *_images(batch, seen.engine, seen.poll)]
 
 
-def _stranger(batch: Batch, report: i.ReportSeen) -> list[i.Duty]:
+def _stranger(batch: Batch, engine: str, report: Report) -> list[i.Duty]:
     since = batch.world.strangers.setdefault(report.key, batch.now)
-    if report.phase == "exited":
-        return [i.Duty(i.Act.FORGET, report.engine, report.key, report.mode)]
+    if report.phase is Phase.EXITED:
+        batch.world.strangers.pop(report.key)
+        return [i.Duty(i.Act.FORGET, engine, report.key, report.mode)]
     if batch.now - since < STRANGER_S:
         return []
-    return [i.Duty(i.Act.KILL, report.engine, report.key, report.mode)]
+    return [i.Duty(i.Act.KILL, engine, report.key, report.mode)]
 
 
-def _stale(batch: Batch, report: i.ReportSeen) -> list[i.Duty]:
+def _stale(batch: Batch, engine: str, report: Report) -> list[i.Duty]:
     """Another attempt, or one that has ended: if it lives it must not."""
-    if report.phase == "exited":
+    if report.phase is Phase.EXITED:
         keep = [
             item
             for item in batch.world.quarantined
             if (item.job, item.attempt) != (report.key.job, report.key.attempt)
         ]
         batch.release_quarantine(keep, "its engine says that it has ended")
-        return [i.Duty(i.Act.FORGET, report.engine, report.key, report.mode)]
-    return [i.Duty(i.Act.KILL, report.engine, report.key, report.mode)]
+        return [i.Duty(i.Act.FORGET, engine, report.key, report.mode)]
+    return [i.Duty(i.Act.KILL, engine, report.key, report.mode)]
 
 
-def _hosted(batch: Batch, job: Job, report: i.ReportSeen) -> None:
-    attempt, actor = report.key.attempt, f"engine:{report.engine}"
-    news = report.complete > job.complete or (report.checkpoint or -1) > (job.checkpoint or -1)
+def _hosted(batch: Batch, job: Job, engine: str, report: Report) -> None:
+    attempt, actor = report.key.attempt, f"engine:{engine}"
+    over, news = report.phase is Phase.EXITED, _has_news(job, report)
+    if job.state is State.STARTING and (report.phase is Phase.RUNNING or (over and news)):
+        job = batch.apply(job.id, e.Started(attempt), actor)
     if news and job.state is not State.STARTING:
         mark = e.Mark(complete=report.complete, step=report.checkpoint)
         job = batch.apply(job.id, mark, actor)
-    if report.phase == "running" and job.state is State.STARTING:
-        batch.apply(job.id, e.Started(attempt), actor)
-    elif report.phase == "exited":
-        if news and job.state is State.STARTING:
-            job = batch.apply(job.id, e.Started(attempt), actor)
-            batch.apply(job.id, e.Mark(complete=report.complete, step=report.checkpoint), actor)
-        ended = e.Exited(
-            attempt, report.code or 0, report.failed_rank, report.all_zero, report.text
-        )
+    if over:
+        # A code that nobody knows is no success.
+        code = 1 if report.code is None else report.code
+        ended = e.Exited(attempt, code, report.failed_rank, report.all_zero, report.text)
         batch.apply(job.id, ended, actor)
 
 
-def _held(batch: Batch, job: Job, report: i.ReportSeen) -> None:
+def _has_news(job: Job, report: Report) -> bool:
+    step, known = report.checkpoint, job.checkpoint
+    saved = step is not None and (known is None or step > known)
+    return saved or report.complete > job.complete
+
+
+def _held(batch: Batch, job: Job, engine: str, report: Report) -> None:
     if batch.world.memory_mib.get(job.id) != report.memory_mib:
         batch.world.memory_mib[job.id] = report.memory_mib
         batch.changed = True
-    if report.phase == "exited" and job.state is State.STOPPING:
+    if report.phase is Phase.EXITED and job.state is State.STOPPING:
         kept = tuple(replace(item, attempt=job.attempt, server=job.server) for item in report.kept)
-        batch.apply(job.id, e.Freed(job.attempt, kept), f"engine:{report.engine}")
+        batch.apply(job.id, e.Freed(job.attempt, kept), f"engine:{engine}")
 
 
-def _absent(batch: Batch, job: Job, poll: i.PollSeen) -> None:
+def _absent(batch: Batch, job: Job, engine: str, poll: Poll) -> None:
     """Its engine knows nothing of a leased Job. A start may still be on its way."""
-    key, world = job.key, batch.world
-    if (i.Act.START, key) in world.busy:
+    world, actor = batch.world, f"engine:{engine}"
+    acked = world.acked.get(job.key)
+    due = acked is None and job.state is State.STARTING
+    if due or (i.Act.START, job.key) in world.busy:
         return
-    actor = f"engine:{poll.engine}"
-    if job.state is State.STOPPING:
-        if poll.began > job.since + poll.settle and job.started_attempt != job.attempt:
-            batch.apply(job.id, e.Refused(job.attempt, "", "it was never started"), actor)
-            return
-    elif key not in world.acked and job.state is State.STARTING:
-        return
-    acked = world.acked.get(key, world.started)
-    if poll.began <= max(acked, job.since) + poll.settle:
+    if poll.began <= max(acked or world.started, job.since) + poll.settle:
         return
     if job.state is not State.STOPPING:
         batch.apply(job.id, e.Lost(job.attempt, "its engine does not know it"), actor)
+    elif job.started_attempt != job.attempt:
+        batch.apply(job.id, e.Refused(job.attempt, "", "it was never started"), actor)
 
 
 def _dead_holder(batch: Batch, holder: Holder) -> None:
@@ -141,7 +142,7 @@ def _dead_holder(batch: Batch, holder: Holder) -> None:
             holder_gone(batch, job, "broker")
 
 
-def _images(batch: Batch, poll: i.PollSeen) -> list[i.Duty]:
+def _images(batch: Batch, engine: str, poll: Poll) -> list[i.Duty]:
     """Parked images against what the Jobs believe to be kept, both ways."""
     parked: dict[Process, Kept] = {
         process: item for item in poll.parked for process in item.processes
@@ -149,28 +150,37 @@ def _images(batch: Batch, poll: i.PollSeen) -> list[i.Duty]:
     wanted: dict[Process, None] = {}
     moving: dict[str, None] = {}
     """Servers whose images come or go at this moment."""
-    for job in list(batch.world.living()):
-        if job.state in (State.STARTING, State.STOPPING) or poll.began <= job.since + poll.settle:
+    for job in batch.world.living():
+        settled = poll.began > job.since + poll.settle
+        if job.state in (State.STARTING, State.STOPPING) or not settled:
             moving[job.server] = None
         for item in job.kept:
             wanted |= dict.fromkeys(item.processes)
-        if job.state in (State.PARKED, State.QUEUED) and poll.began > job.since + poll.settle:
-            _lost_images(batch, job, parked)
+        if job.state in (State.PARKED, State.QUEUED) and settled:
+            _lost_images(batch, job, engine, parked)
     return [
-        i.Duty(i.Act.DROP, poll.engine, Key(item.server, item.attempt), kept=(item,))
+        i.Duty(i.Act.DROP, engine, Key(item.server, item.attempt), kept=(item,))
         for item in poll.parked
         if item.server not in moving and not any(process in wanted for process in item.processes)
     ]
 
 
-def _lost_images(batch: Batch, job: Job, parked: dict[Process, Kept]) -> None:
+def _lost_images(batch: Batch, job: Job, engine: str, parked: Mapping[Process, Kept]) -> None:
     left = tuple(
         item
         for item in job.kept
-        if item.rung is not Rung.GPU_STATE or all(process in parked for process in item.processes)
+        if item.rung is not Rung.GPU_STATE
+        or _is_elsewhere(batch, item, engine)
+        or all(process in parked for process in item.processes)
     )
     if len(left) != len(job.kept):
         batch.apply(job.id, e.KeptLost(left), "broker")
+
+
+def _is_elsewhere(batch: Batch, item: Kept, engine: str) -> bool:
+    """True if another engine has the node of this image: only that one can miss it."""
+    node = batch.world.nodes.get(item.node)
+    return node is not None and node.engine != engine
 
 
 def holders_overdue(batch: Batch) -> Seconds | None:

@@ -120,9 +120,15 @@ class Report:
     """Held: GPU memory its processes use now, not counting what is parked."""
     kept: tuple[Kept, ...] = ()
     """Held: what is parked at this moment."""
-    marked_complete: bool = False
+    complete: bool = False
+    """The program said that its work is done."""
     checkpoint: int | None = None
     """Last step the program said it saved."""
+
+    @property
+    def all_zero(self) -> bool:
+        """True if it is over and every part gave 0."""
+        return self.phase is Phase.EXITED and all(code == 0 for code in self.codes)
 
 
 @dataclass(frozen=True, slots=True)

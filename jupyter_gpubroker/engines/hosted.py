@@ -95,13 +95,13 @@ class Hosted:
             Mode.HOSTED,
             codes=tuple(part.code for part in found),
             processes=tuple(part.main for part in found if part.main and part.state is State.RUNS),
-            marked_complete=said.complete,
+            complete=said.complete,
             checkpoint=said.checkpoint,
         )
         if not (started and self._gone(record, found)):
             return report
         said = self._folder(record).said()  # its last words may be younger than the first look
-        report = replace(report, marked_complete=said.complete, checkpoint=said.checkpoint)
+        report = replace(report, complete=said.complete, checkpoint=said.checkpoint)
         report = self._outcome(record, replace(report, phase=Phase.EXITED), found, said)
         self.forget(record.key)
         return self.records.end(report)

@@ -33,6 +33,7 @@ from jupyter_gpubroker.core.model import (
     StageName,
     State,
 )
+from jupyter_gpubroker.engines import Phase, Poll, Report
 from jupyter_gpubroker.store import LaunchRow, Writes
 from jupyter_gpubroker.store.memory import MemoryStore
 
@@ -64,6 +65,7 @@ class Run:
     state: str = "running"
     stop: str = ""
     parked: bool = False
+    checkpoint: int | None = None
 
 
 @dataclass
@@ -102,25 +104,26 @@ class Toy:
                 run.state, run.code = "exited", 0
                 self.ended[key.job] = self.ended.get(key.job, 0) + 1
 
-    def reports(self, began: float) -> Sequence[i.ReportSeen]:
+    def poll(self, began: float, world: World) -> Poll:
         """Everything it knows."""
-        return [
-            i.ReportSeen(
-                engine="toy",
+        reports = {
+            key: Report(
                 key=key,
-                phase=run.state,
+                phase=Phase(run.state),
                 mode=run.mode,
-                began=began,
+                codes=(run.code,),
                 code=run.code,
-                all_zero=run.code == 0,
+                checkpoint=run.checkpoint,
                 kept=_kept(key, run) if run.parked else (),
             )
             for key, run in self.runs.items()
-        ]
+        }
+        return Poll(began, reports, 2.0, self.parked(world))
 
-    def parked(self, world: World) -> Sequence[Kept]:
+    def parked(self, world: World) -> tuple[Kept, ...]:
         """Images that exist: those the newest parked attempt of a server left."""
-        return [item for job in world.living() for item in job.kept if item.rung is Rung.GPU_STATE]
+        kept = (item for job in world.living() for item in job.kept)
+        return tuple(item for item in kept if item.rung is Rung.GPU_STATE)
 
 
 def _kept(key: Key, run: Run) -> tuple[Kept, ...]:
@@ -200,6 +203,14 @@ class Theatre:
         """As it is now."""
         return self.broker.world.jobs[job_id]
 
+    def tell(self, fact: i.Fact) -> None:
+        """News from outside."""
+        self._turn([fact])
+
+    def restart(self) -> None:
+        """The broker is killed and another one takes over."""
+        self.broker = self._boot()
+
     def run(self, seconds: float) -> None:
         """Let virtual time pass."""
         end = self.now + seconds
@@ -228,9 +239,7 @@ class Theatre:
         return f"{'b' if kind is Kind.BATCH else 's'}-{self.ids}"
 
     def _poll(self) -> i.PollSeen:
-        return i.PollSeen(
-            "toy", self.now, 2.0, self.toy.reports(self.now), self.toy.parked(self.broker.world)
-        )
+        return i.PollSeen("toy", self.toy.poll(self.now, self.broker.world))
 
     def _holders(self) -> None:
         """Every server binds its kernels as soon as it may."""

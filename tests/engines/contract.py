@@ -313,11 +313,11 @@ class EngineContract:
 
         await until_async(saved, what="the checkpoint")
         report = (await engine.poll()).reports[KEY]
-        assert not report.marked_complete
+        assert not report.complete
         for process in report.processes:
             os.kill(process.pid, signal.SIGCONT)
         report = await ended(engine)
-        assert report.marked_complete
+        assert report.complete
         assert report.checkpoint == 55
 
     async def test_the_environment_is_the_jobs_and_the_leases(self, ground: Ground) -> None:
