@@ -17,7 +17,7 @@ from ..store import Writes
 from . import inputs as i
 from .batch import Batch
 from .duties import due, finished
-from .planning import plan
+from .planning import may_be_in_use, plan
 from .questions import NewId, answer, resume_wanted
 from .sightings import engine_down, holders_overdue, nodes_seen, poll_seen
 from .world import World
@@ -115,11 +115,12 @@ class Broker:
     def _deadlines(self, batch: Batch) -> None:
         for job in self.world.living():
             for _ in range(ROUNDS_MAX):
-                deadline = self.world.jobs[job.id].deadline
-                if deadline is None or batch.now < deadline:
+                now_is = self.world.jobs[job.id]
+                if now_is.deadline is None or batch.now < now_is.deadline:
                     break
+                in_use = may_be_in_use(self.world, now_is, batch.now)
                 try:
-                    batch.apply(job.id, e.Deadline(), "broker")
+                    batch.apply(job.id, e.Active() if in_use else e.Deadline(), "broker")
                 except Conflict as error:  # a row is missing: a bug, seen in the journal
                     raise AssertionError(str(error)) from error
 

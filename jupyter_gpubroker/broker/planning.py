@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from ..core import events as e
 from ..core.model import (
-    LEASED,
     Class,
     Idle,
     Job,
@@ -18,6 +17,7 @@ from ..core.model import (
     Mode,
     Node,
     Placement,
+    Reason,
     Seconds,
     Snapshot,
     StageName,
@@ -27,7 +27,7 @@ from ..core.model import (
 from ..core.quota import decayed
 from ..core.schedule import schedule
 from .batch import Batch
-from .idleness import judge
+from .idleness import Judgement, judge
 from .world import World
 
 ENTRY_PENALTY_S = 3600.0
@@ -45,35 +45,47 @@ def judge_all(batch: Batch) -> tuple[Mapping[JobId, Idle], Seconds | None]:
     for job in world.living():
         if job.kind is not Kind.SESSION or job.state not in (State.RUNNING, State.DRAINING):
             continue
-        activity = world.activity.get(job.server)
-        limits = _limits(world, job)
-        found = judge(job, activity, limits, world.memory_mib.get(job.id, 0), batch.now)
+        found = _judge(world, job, batch.now)
         if found.idle is not None:
             idle[job.id] = found.idle
-        elif job.state is State.DRAINING and activity is not None:
+        elif job.state is State.DRAINING and job.server in world.activity:
             batch.apply(job.id, e.Active(), f"user:{job.user}")
         if found.next is not None:
             next_look = found.next if next_look is None else min(next_look, found.next)
     return idle, next_look
 
 
+def may_be_in_use(world: World, job: Job, now: Seconds) -> bool:
+    """True if the Job has to leave for being idle, and it is not known that it still is:
+    nothing is taken on the word of a report that is too old, or lost with another broker."""
+    notice = job.notice
+    if job.state is not State.DRAINING or notice is None or notice.reason is not Reason.IDLE:
+        return False
+    return _judge(world, job, now).idle is None
+
+
+def _judge(world: World, job: Job, now: Seconds) -> Judgement:
+    activity, memory_mib = world.activity.get(job.server), world.memory_mib.get(job.id, 0)
+    return judge(job, activity, _limits(world, job), memory_mib, now)
+
+
 def _limits(world: World, job: Job) -> Class:
+    """The Job's class; any, where a broken policy has been replaced by the default one."""
     found = world.policy.classes.get(job.class_name)
     return found if found is not None else next(iter(world.policy.classes.values()))
 
 
 def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot:
     """What the scheduler may read; it shares the world's Jobs."""
-    living = dict(world.alive)
     return Snapshot(
         now=now,
         nodes=_usable(world),
-        jobs=living,
+        jobs=dict(world.alive),
         usage=_usage(world, now),
         idle=idle,
         memory_mib=world.memory_mib,
         quarantined=tuple(world.quarantined),
-        barred=_barred(living, world.gone),
+        barred=_barred(world),
         promised=dict(world.plan.promise),
     )
 
@@ -101,19 +113,21 @@ def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
     return usage
 
 
-def _barred(living: Mapping[JobId, Job], gone: Mapping[str, Seconds]) -> Mapping[JobId, str]:
-    busy = {job.server for job in living.values() if job.server and job.state in LEASED}
+def _barred(world: World) -> Mapping[JobId, str]:
+    busy = {job.server for job in world.leased() if job.server}
     barred = {}
-    for job in living.values():
-        if job.state is not State.QUEUED or job.kind is not Kind.SESSION:
+    for job in world.alive.values():
+        if job.state is not State.QUEUED:
             continue
-        if job.server in busy:
+        if job.class_name not in world.policy.classes:
+            barred[job.id] = f"class {job.class_name} is not in the policy that is in force"
+        elif job.queue not in world.policy.queues:
+            barred[job.id] = f"queue {job.queue} is not in the policy that is in force"
+        elif job.server in busy:
             barred[job.id] = "waiting for your earlier session to give its GPUs back"
-        elif job.server in gone:
+        elif job.server in world.gone:
             # Nobody would use the GPUs; the place is kept until the holder's grace is over.
             barred[job.id] = "waiting for your Jupyter server to be started again"
-        elif job.attach and job.holder is None:
-            barred[job.id] = "waiting for your Jupyter server to come up"
     return barred
 
 

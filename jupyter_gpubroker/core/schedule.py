@@ -51,7 +51,8 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
     queue, then age since eligible, submit time, id."""
 
     def rank(job: Job) -> tuple[int, float, Seconds, Seconds, JobId]:
-        priority = policy.classes[job.class_name].priority
+        class_ = policy.classes.get(job.class_name)  # a broken policy may have been replaced
+        priority = 0 if class_ is None else class_.priority
         usage = snapshot.usage.get((job.queue, job.user), 0.0)
         return -priority, usage, job.eligible, job.submitted, job.id
 

@@ -16,6 +16,7 @@ from jupyter_gpubroker.core.model import (
     Rung,
     State,
 )
+from jupyter_gpubroker.engines import Poll
 from jupyter_gpubroker.store import LaunchRow
 
 from .theatre import Faults, Theatre
@@ -144,6 +145,56 @@ def test_silence_counts_as_in_use() -> None:
     assert stage.job(victim).state is State.RUNNING
 
 
+def test_nothing_is_taken_on_the_word_of_a_report_that_is_lost() -> None:
+    """A broker that was started again does not know whether the notebook is still idle."""
+    stage = Theatre(count=1)
+    victim = idle_session(stage, "ana", gpus=4)
+    stage.run(700)
+    stage.active("ana", idle_for=700)
+    stage.submit("bo", gpus=4)
+    assert stage.job(victim).state is State.DRAINING
+    stage.restart()
+    stage.run(200)
+    assert stage.job(victim).state is State.RUNNING
+
+
+def test_a_job_that_saved_at_its_first_step_is_run_again_for_nothing() -> None:
+    stage = Theatre()
+    job = stage.submit("ana", lasts=10_000)
+    stage.run(5)
+    run = stage.toy.runs[stage.job(job.id).key]
+    run.checkpoint, run.state, run.code = 0, "exited", 75
+    stage.run(2)
+    again = stage.job(job.id)
+    assert (again.attempt, again.restarts, again.checkpoint) == (2, 0, 0)
+
+
+def test_only_the_engine_of_its_node_can_miss_an_image() -> None:
+    stage = Theatre()
+    session = idle_session(stage, "ana")
+    stage.ask(i.Ask("user:ana", session, e.Park()))
+    stage.run(5)
+    assert stage.job(session).rung is Rung.GPU_STATE
+    stage.run(60)
+    look = Poll(stage.now, {}, 2.0)
+    stage.tell(i.PollSeen("another", look))
+    assert stage.job(session).rung is Rung.GPU_STATE
+    stage.tell(i.PollSeen("toy", look))
+    assert stage.job(session).rung is Rung.NOTHING
+
+
+def test_a_policy_that_was_replaced_by_the_default_makes_jobs_wait_and_nothing_fail() -> None:
+    stage = Theatre(count=1)
+    document = policy.DEFAULT_DOCUMENT.replace("  batch:  ", "  long:  ") + "  deep: {}\n"
+    stage.ask(i.ApplyPolicy("admin:eve", document, policy.parse(document)))
+    stage.submit("ana", gpus=3, lasts=500)
+    waits = stage.submit("bo", gpus=4, queue="deep")
+    stage.restart()  # with the default policy: the stored one could not be read
+    stage.run(5)
+    assert stage.job(waits.id).state is State.QUEUED
+    assert "class long is not in the policy" in stage.broker.world.plan.why[waits.id].text
+
+
 def test_the_hubs_stop_ends_the_session_and_late_news_of_it_nothing_else() -> None:
     stage = Theatre()
     first = idle_session(stage, "ana")
@@ -236,7 +287,7 @@ def test_a_restarted_broker_goes_on_where_it_was() -> None:
     stage = Theatre()
     job = stage.submit("ana", lasts=60)
     session = idle_session(stage, "bo")
-    stage.broker = stage._boot()
+    stage.restart()
     stage.run(5)
     assert stage.job(job.id).state is State.RUNNING
     assert stage.job(session).state is State.RUNNING
@@ -283,8 +334,8 @@ def test_nothing_is_lost_or_run_twice_whatever_fails(seed: int) -> None:
         _survive(stage, stage.random.randrange(15))
     _survive(stage, 60)
     stage.faults = Faults()
-    for user in range(4):
-        stage.ask(i.ServerGone("hub", f"user{user}/", 1, i.HowGone.STOPPED))
+    for number in range(4):
+        stage.ask(i.ServerGone("hub", f"user{number}/", 1, i.HowGone.STOPPED))
     stage.run(1500)
     assert not stage.unfinished()
     assert all(count == 1 for count in stage.toy.ended.values()), stage.toy.ended
