@@ -27,11 +27,8 @@ from jupyterhub.roles import get_default_roles
 from traitlets.config.loader import LazyConfigValue
 
 from .client import BrokerError, Client, Refusal
+from .wire.endpoints import ADMIN, SERVICE, USE
 
-SERVICE = "gpubroker"
-USE = f"access:services!service={SERVICE}"
-"""The scope that lets a token use the broker."""
-ADMIN = f"custom:{SERVICE}:admin"
 SERVICE_SCOPES = ("read:hub", "list:services", "read:services")
 """What the broker's own token may read of the Hub; ``check`` needs it."""
 

@@ -22,7 +22,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets, bind_unix_socket
 from traitlets import Bool, Enum, Unicode, default
 
-from ..client import solo_socket_path
+from ..client import SHARED_SOCKET, solo_socket_path
 from ..service.application import BODY_MAX, make_app
 from ..service.auth import HubAuth, PeerAuth
 from ..store import StoreError
@@ -32,7 +32,6 @@ from .wiring import make_setup
 
 log = logging.getLogger(__name__)
 
-SHARED_SOCKET = Path("/run/jupyter-gpubroker/socket")
 PR_SET_PDEATHSIG = 1
 BIND_PATIENCE_S = 60.0
 LOCK_RETRY_S = 0.2

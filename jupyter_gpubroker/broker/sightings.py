@@ -23,7 +23,6 @@ def nodes_seen(batch: Batch, seen: i.NodesSeen) -> None:
     found = {node.name: node for node in seen.nodes}
     known = {name: node for name, node in world.nodes.items() if node.engine == seen.engine}
     down = world.engines_down.pop(seen.engine, None)
-    world.problems.pop(f"engine {seen.engine}", None)
     if found == known and down is None:
         return
     others = {name: node for name, node in world.nodes.items() if node.engine != seen.engine}
@@ -42,7 +41,6 @@ def engine_down(batch: Batch, down: i.EngineDown) -> None:
     world = batch.world
     if world.engines_down.get(down.engine) != down.text:
         world.engines_down[down.engine] = down.text
-        world.problems[f"engine {down.engine}"] = down.text
         batch.changed = True
 
 

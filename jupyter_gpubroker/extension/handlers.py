@@ -22,7 +22,7 @@ from ..client import (
     Unknown,
 )
 from ..client.calls import Call
-from ..wire import IDEMPOTENCY_KEY, ErrorOut, SessionIn
+from ..wire import IDEMPOTENCY_KEY, ErrorOut, SessionIn, refusal_of
 from ..wire import endpoints as e
 from .link import PROBLEMS, Link
 from .sidebar import Sidebar
@@ -135,7 +135,7 @@ class RelayHandler(Base):
         try:
             return endpoint.body.model_validate(given)
         except ValidationError as error:
-            raise _refusal(error) from None
+            raise refusal_of(error, endpoint.body) from None
 
     def _query(self, endpoint: e.Endpoint[Any]) -> dict[str, str]:
         names = endpoint.query.model_fields if endpoint.query else {}
@@ -157,9 +157,3 @@ class RelayHandler(Base):
                 error=word, message=error.message, field=error.field, remedy=error.remedy
             )
         self.finish(told.model_dump_json())
-
-
-def _refusal(error: ValidationError) -> Refusal:
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"]) or "body"
-    return Refusal(field, str(first["msg"]))

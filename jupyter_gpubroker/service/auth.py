@@ -22,11 +22,9 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import HTTPServerRequest
 from tornado.web import HTTPError
 
-SERVICE = "gpubroker"
-USE = f"access:services!service={SERVICE}"
-"""The scope that lets a token use the broker."""
+from ..wire.endpoints import ADMIN, USE
+
 USE_ALL = "access:services"
-ADMIN = f"custom:{SERVICE}:admin"
 _SERVER = "access:servers!server="
 _TOKEN = re.compile(r"(?:token|bearer)\s+(\S+)\s*", re.IGNORECASE)
 

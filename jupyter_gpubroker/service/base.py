@@ -17,11 +17,11 @@ from tornado.web import HTTPError, RequestHandler
 
 from ..broker.inputs import Unknown
 from ..core.model import Job, Kind, Refusal, Seconds
-from ..wire import In, Nothing
-from ..wire.endpoints import Endpoint
+from ..wire import In, Nothing, refusal_of
+from ..wire.endpoints import ADMIN, Endpoint
 from . import Desk
 from .auth import Auth, Forbidden, Principal, PrincipalKind
-from .errors import refusal_of, translate
+from .errors import translate
 from .views import View
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ async def _admit(call: Call, job: str) -> None:
     if who is Who.HUB and call.sender.kind is not PrincipalKind.HUB:
         raise Forbidden("only the Hub may do this")
     if who is Who.ADMIN and not call.sender.admin:
-        raise Forbidden("only an admin may do this: a token with scope custom:gpubroker:admin")
+        raise Forbidden(f"only an admin may do this: a token with scope {ADMIN}")
     if who in (Who.OWNER, Who.SESSION, Who.HOLDER):
         call.subject = await _subject(call, job)
     _read(call)

@@ -17,7 +17,7 @@ from typing import Literal
 from jupyterhub.spawner import SpawnException
 
 from ..client import AsyncClient, BrokerError, Conflict, Refusal, Unavailable
-from ..wire import GoneIn, JobOut, SessionIn, ShapesOut
+from ..wire import TERMINAL, GoneIn, JobOut, SessionIn, ShapesOut, State
 from . import REFUSED
 from .wish import Wish
 
@@ -33,8 +33,6 @@ LEAVE_PATIENCE_S = 5.0
 TELL_AGAIN_S = (0.2, 1.0, 2.0, 5.0)
 TELL_LATER_S = 10.0
 TELL_TRIES = 90
-
-_ENDED = ("completed", "failed", "cancelled")
 
 
 class SessionEnded(Exception):
@@ -154,7 +152,7 @@ class Asking:
                     say(10, f"Your place in the queue is kept, but {job}.")
                 elif job.lease is not None and job.lease.prepared and job.stage == "":
                     return job
-                elif job.state in _ENDED or job.state == "parked":
+                elif job.state in TERMINAL or job.state is State.PARKED:
                     raise SessionEnded(f"the session {job.id} is over: {job.outcome or job.state}")
                 else:
                     say(*words(job))
@@ -196,9 +194,9 @@ def _pauses() -> Iterator[float]:
 def words(job: JobOut) -> tuple[int, str]:
     """How far a session is on its way to its GPUs, in one sentence."""
     wants = job.request.words
-    if job.state == "starting":
+    if job.state is State.STARTING:
         return 40, f"{wants}: being made ready for you."
-    if job.state == "stopping":
+    if job.state is State.STOPPING:
         return 10, f"{wants}: your earlier session gives its GPUs back first."
     why = job.why
     if why is None:

@@ -12,7 +12,17 @@ from ..core.amounts import (
     parse_share,
     words_duration,
 )
-from ..core.model import Blocked, Conflict, Kind, Mode, Reason, Refusal, Rung, State
+from ..core.model import (
+    TERMINAL,
+    Blocked,
+    Conflict,
+    Kind,
+    Mode,
+    Reason,
+    Refusal,
+    Rung,
+    State,
+)
 from .answered import (
     ClassOut,
     DeviceOut,
@@ -60,11 +70,13 @@ from .asked import (
     SubmitIn,
 )
 from .endpoints import API, IDEMPOTENCY_KEY, STREAM, Endpoint
+from .refusals import refusal_of
 
 __all__ = [
     "API",
     "IDEMPOTENCY_KEY",
     "STREAM",
+    "TERMINAL",
     "TIME_MAX_S",
     "ActivityIn",
     "Blocked",
@@ -120,5 +132,6 @@ __all__ = [
     "parse_duration",
     "parse_memory",
     "parse_share",
+    "refusal_of",
     "words_duration",
 ]

@@ -13,6 +13,12 @@ from pydantic import TypeAdapter
 from . import answered as a
 from . import asked as q
 
+SERVICE = "gpubroker"
+"""The broker's name as a service of a Hub."""
+USE = f"access:services!service={SERVICE}"
+"""The scope that lets a token use the broker."""
+ADMIN = f"custom:{SERVICE}:admin"
+"""The scope that makes a token an admin's."""
 API = "/api/v1"
 JOB = "{job}"
 """Stands for a Job's id in a path."""

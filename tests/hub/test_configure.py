@@ -14,15 +14,15 @@ from traitlets.config import Config
 
 from jupyter_gpubroker import hub as ours
 from jupyter_gpubroker.app.serve import ServeApp
-from jupyter_gpubroker.hub import ADMIN, USE, configure
+from jupyter_gpubroker.hub import configure
 from jupyter_gpubroker.policy import DEFAULT_DOCUMENT
-from jupyter_gpubroker.service import auth
 from jupyter_gpubroker.spawner import (
     GPUBrokerMixin,
     GPUBrokerSpawner,
     SimpleGPUBrokerSpawner,
     gpu_spawner,
 )
+from jupyter_gpubroker.wire.endpoints import ADMIN, USE
 from tests.conftest import ROOT
 
 HUB_CONFIG = ROOT / "hub_config"
@@ -183,8 +183,7 @@ def test_an_option_that_does_not_exist_is_refused(tmp_path: Path) -> None:
         configure(Config(), state_dir=tmp_path, spawnr="simple")
 
 
-def test_the_words_are_those_of_the_service() -> None:
-    assert (ours.SERVICE, ours.USE, ours.ADMIN) == (auth.SERVICE, auth.USE, auth.ADMIN)
+def test_the_short_names_are_those_of_our_spawners() -> None:
     assert ours.SPAWNERS["simple"].endswith(SimpleGPUBrokerSpawner.__qualname__)
 
 

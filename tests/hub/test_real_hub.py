@@ -13,8 +13,9 @@ import pytest
 
 from jupyter_gpubroker.client import Client, Forbidden
 from jupyter_gpubroker.devices.processes import boot_id, process_of
-from jupyter_gpubroker.hub import ADMIN, USE, check
+from jupyter_gpubroker.hub import check
 from jupyter_gpubroker.wire import HolderIn, JobOut, RequestIn, SubmitIn
+from jupyter_gpubroker.wire.endpoints import ADMIN, USE
 from tests.until import until
 
 from .brokers import POLICY

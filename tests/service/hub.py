@@ -13,7 +13,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from jupyter_gpubroker.service.auth import ADMIN, USE
+from jupyter_gpubroker.wire.endpoints import ADMIN, USE
 
 OWN = "the-services-own-token"
 

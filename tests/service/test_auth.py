@@ -14,9 +14,7 @@ import httpx
 import pytest
 
 from jupyter_gpubroker.service.auth import (
-    ADMIN,
     FRESH_S,
-    USE,
     USE_ALL,
     Forbidden,
     PeerAuth,
@@ -24,6 +22,7 @@ from jupyter_gpubroker.service.auth import (
     account,
     principal_of,
 )
+from jupyter_gpubroker.wire.endpoints import ADMIN, USE
 from tests import needs
 
 from .conftest import House

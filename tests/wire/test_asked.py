@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jupyter_gpubroker.core.model import Refusal, Request
-from jupyter_gpubroker.service.errors import refusal_of
-from jupyter_gpubroker.wire import In, RequestIn, SubmitIn
+from jupyter_gpubroker.wire import In, RequestIn, SubmitIn, refusal_of
 from jupyter_gpubroker.wire import endpoints as e
 from jupyter_gpubroker.wire.endpoints import Endpoint
 

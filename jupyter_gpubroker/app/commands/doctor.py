@@ -17,6 +17,7 @@ from ... import hub
 from ...client import BrokerError, Client, Refusal, Unavailable
 from ...core.model import Conflict
 from ...wire import HealthOut
+from ...wire.endpoints import USE
 from .command import FAILED, OK, UNREACHABLE, Command
 
 NAME = "jupyter-gpubroker"
@@ -130,7 +131,7 @@ def broker(client: Client) -> Iterator[Finding]:
         yield _nodes(client)
         yield _stream(client)
     except (BrokerError, Refusal, Conflict) as error:
-        remedy = "is JUPYTERHUB_API_TOKEN set, and does its role have the scope " + hub.USE + "?"
+        remedy = f"is JUPYTERHUB_API_TOKEN set, and does its role have the scope {USE}?"
         yield Finding("identity", ok=False, text=str(error), remedy=remedy)
 
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ...inject.gpubroker import views
 from ...inject.gpubroker.submission import Submission, prepare
-from ...wire import JobOut, Refusal, RequestIn, SubmitIn
+from ...wire import JobOut, Refusal, RequestIn, SubmitIn, refusal_of
 from .command import OK, Command, plain
 
 _SHAPE = ("nodes", "gpus", "memory", "cpus", "host_memory", "time")
@@ -74,9 +74,7 @@ class SubmitApp(Command):
             )
             body = body_of(vars(self.args), submission)
         except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(map(str, first["loc"]))
-            raise Refusal(field, first["msg"].removeprefix("Value error, ")) from None
+            raise refusal_of(error, SubmitIn) from None
         except Refusal:
             raise
         except ValueError as error:
