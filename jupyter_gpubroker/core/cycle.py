@@ -22,7 +22,6 @@ from .model import (
     Plan,
     Policy,
     Seconds,
-    Share,
     Snapshot,
     State,
     Why,
@@ -111,19 +110,17 @@ class Cycle:
         return found
 
     @contextmanager
-    def withheld(self, job: Job, politely: bool) -> Iterator[list[Holding]]:
-        """Within the block, what others count on is not there; who does is told.
+    def withheld(self, job: Job, politely: bool) -> Iterator[list[JobId]]:
+        """Within the block, what others count on is not there; who they are is told.
 
         Politely, that is all that was promised to Jobs whose turn has not come, and all that
         leaves for one. Otherwise nothing is withheld from batch, but from sessions still what
         batch counts on: people may have left for it, and sessions take from nobody.
         """
-        claims: list[Holding] = []
-        session = job.kind is Kind.SESSION
+        claims: list[JobId] = []
         with self.ledger.trial():
-            if politely or session:
-                kinds = tuple(Kind) if politely else (Kind.BATCH,)
-                claims += self._reserve(kinds)
+            if politely or job.kind is Kind.SESSION:
+                claims += self._reserve(tuple(Kind) if politely else (Kind.BATCH,))
                 claims += self._keep_for_others(job)
             yield claims
 
@@ -155,6 +152,7 @@ class Cycle:
         for victim in asked:
             notice = Notice(victim.reason, deadline, job.id, _notice_id(victim, now))
             self._notices[victim.job.id] = notice
+        soon = [(amount, amount.soon) for amount in self.ledger.due(v.job for v in way.victims)]
         for victim in way.victims:
             self.ledger.leave(victim.job)
             self.leaving.append(victim.job)
@@ -167,8 +165,8 @@ class Cycle:
         self.limits.admit(job)
         self.promised[job.id] = (job, way.placement)
         self.why[job.id] = reasons.leaving(self, job, way.placement, deadline)
-        if way.victims:
-            self._failed.clear()
+        if any(amount.soon > before for amount, before in soon):
+            self._failed.clear()  # they leave more than it takes
 
     def block(self, job: Job) -> None:
         """Step 6."""
@@ -176,9 +174,9 @@ class Cycle:
         with self.withheld(job, politely=False) as claims:
             self._note(claims)
 
-    def _note(self, claims: Sequence[Holding]) -> None:
-        """Because of these claims somebody waits, or has to leave."""
-        self._withheld |= {claim.job.id: True for claim in claims}
+    def _note(self, claims: Sequence[JobId]) -> None:
+        """Because of what these count on somebody waits, or has to leave."""
+        self._withheld |= dict.fromkeys(claims, True)
 
     @property
     def found(self) -> dict[JobId, Placement]:
@@ -205,19 +203,17 @@ class Cycle:
 
     def holdings(self) -> list[Holding]:
         """All that is held and not leaving, and all that is promised; first to end first."""
-        gone = [job.id for job in self.leaving]
+        gone = dict.fromkeys(job.id for job in self.leaving)
         held = [
-            Holding(job, job.lease.placement, ends(job) or inf, job.request)
+            Holding(job, job.lease.placement, ends(job) or inf)
             for job in self.snapshot.jobs.values()
             if job.lease is not None and job.id not in gone
         ]
         for job, placement in self.placed.values():
             limit = job.request.time_limit
             end = self.snapshot.now + limit if limit else inf
-            held.append(Holding(job, placement, end, job.request))
-        held += [
-            Holding(job, placement, inf, job.request) for job, placement in self.promised.values()
-        ]
+            held.append(Holding(job, placement, end))
+        held += [Holding(job, placement, inf) for job, placement in self.promised.values()]
         return sorted(held, key=lambda holding: (holding.end, holding.job.id))
 
     def takeable(self, job: Job) -> list[Job]:
@@ -254,23 +250,16 @@ class Cycle:
             if victim.job.id not in self._notices
         )
 
-    def _reserve(self, kinds: tuple[Kind, ...]) -> Iterator[Holding]:
+    def _reserve(self, kinds: tuple[Kind, ...]) -> Iterator[JobId]:
         """Promise what is reserved, less what those give back who can still be reprieved: that
         is not in ``soon`` before the Job's turn."""
-        coming: dict[tuple[str, str], int] = {}
-        for leaver in self.recalled:
-            for share in lease_of(leaver).placement:
-                device = share.node, share.device
-                coming[device] = coming.get(device, 0) + share.milli
+        due = self.ledger.due(self.recalled)
         for id_, placement in self.reserved.items():
             job = self.snapshot.jobs[id_]
-            if job.kind in kinds:
-                reserved = self.ledger.reserve(_less(placement, coming))
-                if not reserved:
-                    continue
-                yield Holding(job, reserved, inf, None)
+            if job.kind in kinds and self.ledger.reserve(placement, job.request, due):
+                yield id_
 
-    def _keep_for_others(self, job: Job) -> Iterator[Holding]:
+    def _keep_for_others(self, job: Job) -> Iterator[JobId]:
         """Undo that those leave who leave for another batch Job that waits. Only while no
         promise is remembered: else that says better what the other counts on."""
         for leaver in self.leaving if not self.snapshot.promised else ():
@@ -281,7 +270,7 @@ class Cycle:
             waits = other.kind is Kind.BATCH and other.state is State.QUEUED
             if waits and self.ledger.holds(placement, leaver.request, Column.SOON):
                 self.ledger.stay(leaver)
-                yield Holding(other, placement, inf, leaver.request)
+                yield other.id
 
     def _batch_is_reserved(self) -> bool:
         return any(self.snapshot.jobs[id_].kind is Kind.BATCH for id_ in self.reserved)
@@ -305,17 +294,3 @@ class Cycle:
 
 def _notice_id(victim: Victim, now: Seconds) -> str:
     return f"{victim.job.id}.{victim.job.attempt}-{victim.reason}-{int(now)}"
-
-
-def _less(placement: Placement, coming: dict[tuple[str, str], int]) -> Placement:
-    """The Placement without what is coming on its devices, which is then used up."""
-    rest: list[Share] = []
-    for share in placement:
-        device = share.node, share.device
-        given = min(share.milli, coming.get(device, 0))
-        if given:
-            coming[device] -= given
-        if given < share.milli:
-            memory = share.memory_mib * (share.milli - given) // share.milli
-            rest.append(replace(share, milli=share.milli - given, memory_mib=memory))
-    return tuple(rest)

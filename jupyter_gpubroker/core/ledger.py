@@ -9,9 +9,9 @@ What is unusable or quarantined is in neither column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 
 from .model import (
@@ -23,7 +23,6 @@ from .model import (
     Node,
     Placement,
     Request,
-    Share,
     Snapshot,
     nodes_of,
 )
@@ -132,27 +131,37 @@ class Ledger:
         for amount, need in self._amounts(placement, request):
             self._move(amount, -need, -need)
 
-    def promise(self, placement: Placement, request: Request | None) -> None:
-        """A Job will start there: gone from ``soon``. ``None`` = the GPUs alone."""
+    def promise(self, placement: Placement, request: Request) -> None:
+        """A Job will start there: gone from ``soon``."""
         for amount, need in self._amounts(placement, request):
             self._move(amount, 0, -need)
 
-    def withdraw(self, placement: Placement, request: Request | None) -> None:
+    def withdraw(self, placement: Placement, request: Request) -> None:
         """The inverse of ``promise``."""
         for amount, need in self._amounts(placement, request):
             self._move(amount, 0, need)
 
-    def reserve(self, placement: Placement) -> Placement:
-        """Promise as much of these GPUs as ``soon`` has; what that was."""
-        reserved: list[Share] = []
-        for share in placement:
-            device = self._devices.get((share.node, share.device))
-            if device is not None and device.milli.soon > 0:
-                memory = min(device.memory.soon, share.memory_mib)
-                milli = min(device.milli.soon, share.milli)
-                reserved.append(replace(share, milli=milli, memory_mib=memory))
-        self.promise(tuple(reserved), None)
-        return tuple(reserved)
+    def due(self, jobs: Iterable[Job]) -> dict[Amount, int]:
+        """What these Jobs would give back if they left."""
+        due: dict[Amount, int] = {}
+        for job in jobs:
+            for amount, need in self._amounts(lease_of(job).placement, job.request):
+                due[amount] = due.get(amount, 0) + need
+        return due
+
+    def reserve(self, placement: Placement, request: Request, due: dict[Amount, int]) -> bool:
+        """Promise as much of it as ``soon`` has, less what is ``due``, which is then used up.
+        False if nothing was promised."""
+        reserved = False
+        for amount, need in self._amounts(placement, request):
+            given = min(need, due.get(amount, 0))
+            part = min(amount.soon, need - given)
+            if given:
+                due[amount] -= given
+            if part:
+                self._move(amount, 0, -part)
+                reserved = True
+        return reserved
 
     def leave(self, job: Job) -> None:
         """A Job with a Lease will leave: ``soon`` gets its Shares back."""

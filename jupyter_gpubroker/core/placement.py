@@ -10,7 +10,7 @@ breaks its ties. Last come the names of nodes and the indexes of devices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -193,7 +193,11 @@ def spot(room: NodeRoom, ask: Ask, column: Column, packing: Packing) -> Spot | N
     request = ask.request
     if not ask.allows(room.node) or not room.hosts(request, column):
         return None
-    rooms = [device for device in room.devices if ask.wants(device.device)]
+    rooms: Sequence[DeviceRoom] = room.devices
+    if request.flavors:
+        rooms = [device for device in rooms if ask.wants(device.device)]
+    if len(rooms) < request.gpus:
+        return None
     shared = _share(room, rooms, ask, column, packing) if request.shared else None
     if request.shared and shared is None:
         return None
@@ -236,7 +240,7 @@ def _far(room: NodeRoom, device: DeviceRoom, ask: Ask) -> int:
 
 
 def _share(
-    room: NodeRoom, rooms: list[DeviceRoom], ask: Ask, column: Column, packing: Packing
+    room: NodeRoom, rooms: Sequence[DeviceRoom], ask: Ask, column: Column, packing: Packing
 ) -> DeviceRoom | None:
     """The device for the share part of a Request."""
     request = ask.request

@@ -176,8 +176,12 @@ def make_way(
     ask = Ask.of(job, packing)
     offers: list[_Offer] = []
     closed: list[tuple[NodeRoom, list[Victim]]] = []
+    by_node: dict[str, list[Victim]] = {}
+    for victim in victims:
+        for name in nodes_of(lease_of(victim.job).placement):
+            by_node.setdefault(name, []).append(victim)
     for room in ledger.rooms:
-        there = [victim for victim in victims if room.node.name in _nodes(victim)]
+        there = by_node.get(room.node.name, [])
         place = spot(room, ask, Column.SOON, packing)
         if place is not None:
             offers.append(_Offer(cost(()), place, ()))
@@ -279,7 +283,3 @@ def _together(offers: list[_Offer], nodes: int) -> list[Victim]:
             once = {victim.job.id: victim for part in parts for victim in part.victims}
             return list(once.values())
     return []
-
-
-def _nodes(victim: Victim) -> tuple[str, ...]:
-    return nodes_of(lease_of(victim.job).placement)

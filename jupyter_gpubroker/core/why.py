@@ -60,8 +60,6 @@ class Holding:
     placement: Placement
     end: Seconds
     """By its limit; infinite where that is not known yet."""
-    request: Request | None
-    """What it takes of CPU and host memory; ``None`` = nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +203,7 @@ def _could_start(cycle: Cycle, job: Job, packing: Packing, ended: Sequence[JobId
 
 
 def _promised(cycle: Cycle) -> list[Holding]:
-    return [Holding(who, where, inf, who.request) for who, where in cycle.promised.values()]
+    return [Holding(who, where, inf) for who, where in cycle.promised.values()]
 
 
 def _promised_to(cycle: Cycle, job: Job, packing: Packing) -> Why | None:
@@ -233,7 +231,7 @@ def _promised_to(cycle: Cycle, job: Job, packing: Packing) -> Why | None:
 
 def _end(cycle: Cycle, holdings: Sequence[Holding]) -> None:
     for holding in holdings:
-        cycle.ledger.withdraw(holding.placement, holding.request)
+        cycle.ledger.withdraw(holding.placement, holding.job.request)
 
 
 def _room(cycle: Cycle, job: Job, packing: Packing) -> Room | None:
@@ -267,7 +265,7 @@ def _room(cycle: Cycle, job: Job, packing: Packing) -> Room | None:
     with cycle.ledger.trial():
         _end(cycle, near)
         for holding in reversed(near):
-            cycle.ledger.promise(holding.placement, holding.request)
+            cycle.ledger.promise(holding.placement, holding.job.request)
             if place() is None:
                 _end(cycle, [holding])
                 needed.append(holding)

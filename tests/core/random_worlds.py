@@ -21,12 +21,15 @@ from jupyter_gpubroker.core.model import (
     Terms,
 )
 
-from .worlds import MEMORY, World, ask, node, policy
+from .worlds import MEMORY, World, ask, cpu_by_node, node, policy
 
 LADDERS = ((), ((StageName.PARK, 60.0),), ((StageName.SAVE, 60.0),))
 USERS = "abcdefgh"
 ROLES = ("idle", "idle", "idle", "busy", "shielded", "batch", "told", "stops", "gone")
-SHAPES = (ask(0.25), ask(0.5), ask(0.5), ask(1), ask(1), ask(2), ask(3), ask(4), ask(1.5))
+SHAPES = (
+    *(ask(0.25), ask(0.5), ask(0.5), ask(1), ask(1), ask(2), ask(3), ask(4), ask(1.5)),
+    *(ask(1, cpu_milli=1500), ask(0.5, cpu_milli=1500), ask(1, flavors=("a100",))),
+)
 GANGS = (
     *SHAPES,
     ask(1, nodes=2),
@@ -62,10 +65,14 @@ def first_fit(world: World, request: Request) -> Placement | None:
             used[share.device] = used.get(share.device, 0) + share.milli
     found: list[Share] = []
     for each in world.nodes.values():
+        spare = each.cpu_milli - cpu_by_node(world).get(each.name, 0)
+        if each.cpu_milli and spare < request.cpu_milli:
+            continue
         needs = [GPU_MILLI] * request.gpus + [request.gpu_milli] * bool(request.gpu_milli)
         here: list[Share] = []
         for device in each.devices:
-            if needs and used.get(device.uuid, 0) + needs[0] <= GPU_MILLI:
+            wanted = not request.flavors or device.flavor in request.flavors
+            if wanted and needs and used.get(device.uuid, 0) + needs[0] <= GPU_MILLI:
                 milli = needs.pop(0)
                 here.append(Share(each.name, device.uuid, milli, MEMORY * milli // GPU_MILLI))
         if not needs and len({share.node for share in found}) < request.nodes:
@@ -105,11 +112,12 @@ def _put(world: World, spec: Spec, takers: list[str]) -> None:
             world.quarantine(placement)
 
 
-def _nodes(world: World, sizes: list[int], away: int) -> None:
+def _nodes(world: World, sizes: list[int], away: int, cpus: bool) -> None:
     for index, size in enumerate(sizes):
         flavor = "a100" if index % 3 == 2 else "h100"
+        cpu = 1000 * size if cpus and index % 2 else 0
         usable = index != away
-        world.add(node(f"node{index}", size, flavor=flavor, usable=usable))
+        world.add(node(f"node{index}", size, flavor=flavor, usable=usable, cpu_milli=cpu))
 
 
 def _wait(world: World, spec: Spec, index: int) -> None:
@@ -134,7 +142,7 @@ def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
         queues = {"default": Queue("default", running_gpus=12)}
         world.policy = policy(placement=rule, classes=classes, queues=queues)
     sizes = [draw.randint(1, 4) for _ in range(draw.randint(5, 7))]
-    _nodes(world, sizes, away=draw.randint(0, 12))
+    _nodes(world, sizes, away=draw.randint(0, 12), cpus=draw.random() < 0.3)
     for index in range(waiting):
         _wait(world, Spec.draw(draw, ("batch", "batch", "session"), GANGS), index)
     takers = [job.id for job in world.jobs.values() if job.kind is Kind.BATCH]

@@ -25,7 +25,7 @@ from jupyter_gpubroker.core.preemption import recallable
 from jupyter_gpubroker.core.schedule import schedule
 
 from .random_worlds import worlds
-from .worlds import World, milli_by_device
+from .worlds import World, cpu_by_node, milli_by_device
 
 many = settings(
     max_examples=60,
@@ -58,7 +58,20 @@ def has_the_shape(job: Job, placement: Placement, world: World) -> bool:
         )
         and len(set(devices)) == len(devices)
         and set(devices) <= usable
+        and all(
+            flavor_of(world, device) in (request.flavors or ("h100", "a100")) for device in devices
+        )
     )
+
+
+def flavor_of(world: World, uuid: str) -> str:
+    (flavor,) = (
+        device.flavor
+        for node in world.nodes.values()
+        for device in node.devices
+        if device.uuid == uuid
+    )
+    return flavor
 
 
 @many
@@ -69,6 +82,8 @@ def test_no_device_is_ever_leased_above_one_gpu_and_gangs_are_whole(world: World
         assert has_the_shape(world.jobs[id_], placement, world), id_
     world.apply(plan)
     assert all(milli <= GPU_MILLI for milli in milli_by_device(world).values())
+    for name, milli in cpu_by_node(world).items():
+        assert milli <= (world.nodes[name].cpu_milli or milli), name
 
 
 @many

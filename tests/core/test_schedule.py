@@ -443,6 +443,75 @@ def test_a_promise_stays_where_it_was_though_a_better_place_came_up() -> None:
     assert world.plan().promise == (("x", on("node2/1", "node2/2")),)
 
 
+# --- what others count on ---
+
+
+def gang_behind_a_session() -> World:
+    """Two people were asked to leave for a gang; one has left. A session is ahead in line."""
+    world = World().add(node("node1", 1), node("node2", 1))
+    for i in (1, 2):
+        world.idles(f"s{i}", on(f"node{i}/0"))
+    world.waits("gang", ask(1, nodes=2), user="eve")
+    world.usage["default", "eve"] = 5.0
+    world.apply(world.plan())
+    world.remove("s1")
+    world.stops("s2", on("node2/0"), "gang")
+    world.session("ahead", ask(1), user="ana")
+    return world
+
+
+def test_a_session_ahead_in_line_does_not_get_what_people_left_for_a_gang() -> None:
+    world = gang_behind_a_session()
+    plan = world.plan()
+    assert (plan.place, [id_ for id_, _ in plan.promise]) == ((), ["gang"])
+    why = plan.why["ahead"]
+    assert (why.code, why.position, why.waits_for) == (Blocked.AHEAD, 1, ("gang",))
+    world.apply(plan)
+    world.remove("s2")
+    assert list(placed(world.plan())) == ["gang"]
+
+
+def test_nor_does_it_get_what_still_leaves_for_the_gang_when_promises_were_forgotten() -> None:
+    world = World().add(node("node1", 2))
+    world.stops("s", on("node1/0", "node1/1"), "batch")
+    world.waits("batch", ask(2), user="eve")
+    world.usage["default", "eve"] = 5.0
+    world.session("ahead", ask(1), user="ana")
+    plan = world.plan()
+    assert [id_ for id_, _ in plan.promise] == ["batch"]
+    assert plan.why["ahead"].waits_for == ("batch", "s")
+
+
+@pytest.mark.parametrize("ending", ["barred", "gone", "held"])
+def test_it_gets_it_at_once_when_the_gang_has_no_use_for_it(ending: str) -> None:
+    world = gang_behind_a_session()
+    gang = world.jobs["gang"]
+    if ending == "barred":
+        world.barred["gang"] = "not now"
+    elif ending == "gone":
+        world.remove("gang")
+    else:
+        world.put(replace(gang, state=State.HELD, until=world.now + 9))
+    assert placed(world.plan()) == {"ahead": ["node1/0"]}
+
+
+def test_batch_ahead_in_line_leaves_alone_what_others_count_on_while_it_has_another_way() -> None:
+    world = World().add(node("node1", 1), node("node2", 1), node("node3", 1))
+    world.stops("s", on("node1/0"))
+    world.stops("t", on("node3/0"))
+    world.runs("busy", on("node2/0"))
+    world.waits("behind", ask(1), user="eve")
+    world.usage["default", "eve"] = 5.0
+    world.apply(world.plan())
+    assert dict(world.promised) == {"behind": on("node1/0")}
+    world.waits("ahead", ask(1), user="ana")
+    promises = dict(world.plan().promise)
+    assert promises == {"behind": on("node1/0"), "ahead": on("node3/0")}
+    world.remove("t")
+    world.runs("late", on("node3/0"))
+    assert dict(world.plan().promise) == {"ahead": on("node1/0")}
+
+
 # --- parked sessions ----------------------------------------------------------------
 
 

@@ -254,3 +254,12 @@ def milli_by_device(world: World) -> dict[str, int]:
         for share in placement:
             used[share.device] = used.get(share.device, 0) + share.milli
     return used
+
+
+def cpu_by_node(world: World) -> dict[str, int]:
+    """The CPU milli that leased Jobs asked for on each node."""
+    used: dict[str, int] = {}
+    for job in world.jobs.values():
+        for name in nodes_of(job.lease.placement) if job.lease is not None else ():
+            used[name] = used.get(name, 0) + job.request.cpu_milli
+    return used
