@@ -141,7 +141,7 @@ class Serving:
             loop.add_signal_handler(number, self.end.set)
         setup, lock = make_setup(self.app)
         shell = Shell(setup)
-        app = make_app(shell, self._auth(), self._prefix())
+        app = make_app(shell, self._auth(), self._prefix(), clock=setup.clock)
         server = Server(app, max_body_size=BODY_MAX)
         if self.app.solo and not lock.acquire(blocking=False):
             log.info("another broker of this user runs already")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..core.model import JobId, Kind, Policy, Seconds, StageName
+from ..core.model import JobId, Kind, Policy, Seconds
 from ..devices import Devices
 from ..engines import Engine
 from ..store import Store
@@ -24,8 +24,6 @@ class Setup:
     engines: Mapping[str, Engine]
     devices: Devices
     """Of this host: they compute what binds a process and say what is guaranteed."""
-    ladders: Mapping[str, tuple[StageName, ...]]
-    """Engine -> the parking rungs it has, best first."""
     policy: Policy
     """Of ``policy_document``; the default where that document is bad."""
     policy_document: str
@@ -39,6 +37,19 @@ class Setup:
     problems: Mapping[str, str] = field(default_factory=dict)
     """Sentences of what is already known to be missing, by topic."""
     clock: Callable[[], Seconds] = time.time
+
+
+def _awake_or_not() -> Seconds:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def steady_clock(
+    wall: Callable[[], Seconds] = time.time, steady: Callable[[], Seconds] = _awake_or_not
+) -> Callable[[], Seconds]:
+    """Seconds since the epoch as the wall clock is now, and steady from here on: when that is
+    set forward or back later, no deadline of a running broker moves."""
+    offset = wall() - steady()
+    return lambda: offset + steady()
 
 
 def new_id(kind: Kind) -> JobId:

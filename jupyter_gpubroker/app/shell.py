@@ -162,7 +162,8 @@ class Shell:
 
     def _broker(self, loaded: Loaded) -> Broker:
         world = World.of(loaded, self.setup.policy, self.clock())
-        return Broker(world, self.setup.ladders, new_id)
+        ladders = {name: engine.caps.ladder for name, engine in self.setup.engines.items()}
+        return Broker(world, ladders, new_id)
 
     def _check_stored_policy(self, loaded: Loaded) -> None:
         row, parse = loaded.policy, self.setup.parse_policy

@@ -7,13 +7,12 @@ import os
 import pwd
 import secrets
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from .. import policy as policies
-from ..core.model import Policy, Refusal, StageName
+from ..core.model import Policy, Refusal
 from ..devices import DeviceError, Devices
 from ..devices.choose import open_devices
 from ..devices.nvml import NvmlDevices
@@ -21,13 +20,10 @@ from ..engines.local import LocalEngine
 from ..store import Loaded, Store, StoreError
 from ..store.lock import MemoryLock, WriterLock, open_store
 from ..store.memory import MemoryStore
-from .setup import Setup
+from .setup import Setup, steady_clock
 
 if TYPE_CHECKING:
     from .serve import ServeApp
-
-PARKS = (StageName.PARK, StageName.RESTART)
-RESTARTS = (StageName.RESTART,)
 
 
 def make_setup(app: ServeApp) -> tuple[Setup, WriterLock]:
@@ -38,13 +34,13 @@ def make_setup(app: ServeApp) -> tuple[Setup, WriterLock]:
     devices = _devices(app, state, problems)
     run_as = _run_as(app, problems)
     mode: Literal["user", "self"] = "user" if run_as == "user" else "self"
-    engine = LocalEngine(devices, state / "local", broker_id(state), mode, time.time)
+    clock = steady_clock()
+    engine = LocalEngine(devices, state / "local", broker_id(state), mode, clock)
     policy, document = _policy(app, problems)
     setup = Setup(
         store=store,
         engines={engine.name: engine},
         devices=devices,
-        ladders={engine.name: PARKS if devices.caps.parks else RESTARTS},
         policy=policy,
         policy_document=document,
         jobs_folder=_jobs_folder(app.jobs_dir),
@@ -52,6 +48,7 @@ def make_setup(app: ServeApp) -> tuple[Setup, WriterLock]:
         account=_accounts(run_as),
         isolation="no isolation between users" if run_as == "self" and not app.solo else "",
         problems=problems,
+        clock=clock,
     )
     return setup, lock
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from ..core.model import Kept, Key, Mode, Node, Placement, Process, Seconds
+from ..core.model import Kept, Key, Mode, Node, Placement, Process, Seconds, StageName
 
 
 class EngineError(Exception):
@@ -60,12 +60,8 @@ class Stop(StrEnum):
 class Caps:
     """What an engine can do."""
 
-    picks_devices: bool = True
-    """The broker's device ids bind; else Started fills in the truth."""
-    held: bool = True
-    """Jupyter servers on its hosts can hold leases."""
-    accounts: bool = False
-    """Jobs run as their user's account (``run_as: user``)."""
+    ladder: tuple[StageName, ...] = ()
+    """The rungs by which a session can leave its GPUs, best first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +75,7 @@ class Launch:
     mode: Mode
     placement: Placement
     argv: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str = ""
     user: str = ""
     """Account to run as; empty = the broker's own."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from ..core.model import Kept, Key, Mode, Node, Rung, Seconds
+from ..core.model import Kept, Key, Mode, Node, Rung, Seconds, StageName
 from ..devices import DeviceError, Devices
 from . import Caps, EngineError, Launch, LogChunk, Poll, Report, Stop
 from .folder import Folder, rank_log
@@ -32,6 +32,7 @@ _HANDS = 8
 """Own threads, so that a folder on a dead file server holds up nothing else, and one more
 for looking, so that slow starts do not blind the broker."""
 _SETTLE: Seconds = 1.0
+_PARKS, _RESTARTS = (StageName.PARK, StageName.RESTART), (StageName.RESTART,)
 
 
 class LocalEngine:
@@ -52,7 +53,7 @@ class LocalEngine:
         ValueError for ``run_as="user"`` without the rights for it."""
         if run_as == "user" and os.geteuid() != 0:
             raise ValueError("run_as: 'user' needs a broker that runs as root (or set 'self')")
-        self.caps = Caps(accounts=run_as == "user")
+        self.caps = Caps(_PARKS if devices.caps.parks else _RESTARTS)
         self._devices = devices
         self._clock = clock
         self._records = Records(state, broker_id)

@@ -41,7 +41,7 @@ async def submit(call: Call) -> a.JobOut:
         actor=call.principal.actor,
         user=user,
         request=request,
-        launch=launch_of(body, request, account=user),
+        launch=launch_of(body, request),
         name=body.name,
         queue=body.queue,
         class_name=body.class_name,

@@ -13,7 +13,7 @@ _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*", re.DOTALL)
 _DEFAULT_PYTHON = "python3"
 
 
-def launch_of(body: SubmitIn, request: Request, account: str) -> LaunchRow:
+def launch_of(body: SubmitIn, request: Request) -> LaunchRow:
     """The launch; Refusal where torchrun is needed and the command is not Python's.
 
     ``argv`` begins with a program, or with what follows ``python``: a .py file or an option.
@@ -31,7 +31,6 @@ def launch_of(body: SubmitIn, request: Request, account: str) -> LaunchRow:
         cwd=body.cwd,
         python=python,
         torchrun=torchrun,
-        account=account,
         files={name: text.encode() for name, text in body.files.items()},
     )
 

@@ -48,11 +48,12 @@ class LaunchRow:
     journaled or logged, and the row is deleted when the Job has ended."""
 
     argv: tuple[str, ...]
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
     cwd: str
     python: str
     torchrun: bool
     account: str = ""
+    """Runs as this; empty = the broker's own. Filled in by the shell."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Submitted code: name -> content, written to the job's ``code`` folder."""
 

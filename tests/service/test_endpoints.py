@@ -72,7 +72,7 @@ async def test_a_job_is_submitted_runs_and_is_shown(house: House) -> None:
     assert (job.request.words, job.request.time_limit) == ("2 GPUs", 600.0)
     launch = house.desk.stage.store.launch(job.id)
     assert launch is not None
-    assert (launch.argv, launch.torchrun, launch.account) == (("train.py", "-x"), True, "ana")
+    assert (launch.argv, launch.torchrun) == (("train.py", "-x"), True)
     house.desk.run(5)
     shown = await client.show(job.id)
     assert shown.state is State.RUNNING

@@ -16,7 +16,7 @@ from jupyter_gpubroker.wire import SubmitIn
 def launch(*argv: str, **body: Any) -> LaunchRow:
     request = {name: body.pop(name) for name in ("nodes", "gpus") if name in body}
     given = SubmitIn.model_validate({"argv": argv, "request": request, **body})
-    return launch_of(given, given.request.to_request(), "ana")
+    return launch_of(given, given.request.to_request())
 
 
 PLAIN: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
@@ -33,7 +33,6 @@ PLAIN: list[tuple[tuple[str, ...], tuple[str, ...]]] = [
 def test_one_gpu_runs_the_plain_command(argv: tuple[str, ...], expected: tuple[str, ...]) -> None:
     row = launch(*argv, python="/py/bin/python")
     assert (row.argv, row.torchrun) == (expected, False)
-    assert row.account == "ana"
 
 
 TORCHRUN: list[tuple[tuple[str, ...], tuple[str, ...], str]] = [
