@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import HealthCheck, assume, given, settings
 
@@ -270,3 +274,25 @@ def test_a_world_left_alone_comes_to_rest(world: World) -> None:
         world.remove(*leaving[:1])
     else:
         raise AssertionError("it does not come to rest")
+
+
+PRINT_PLANS = """
+from tests.core.random_worlds import random_world
+for seed in range(40):
+    print(random_world(seed, 25, 15, True).plan())
+"""
+
+
+def test_the_plan_does_not_depend_on_the_hash_seed_of_the_process() -> None:
+    plans = [
+        subprocess.run(
+            [sys.executable, "-c", PRINT_PLANS],
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert plans[0]
+    assert plans[0] == plans[1]

@@ -263,3 +263,13 @@ def cpu_by_node(world: World) -> dict[str, int]:
         for name in nodes_of(job.lease.placement) if job.lease is not None else ():
             used[name] = used.get(name, 0) + job.request.cpu_milli
     return used
+
+
+def placed(plan: Plan) -> dict[str, list[str]]:
+    """Job -> devices."""
+    return {id_: [share.device for share in placement] for id_, placement in plan.place}
+
+
+def noticed(plan: Plan) -> list[str]:
+    """Who is asked to leave."""
+    return sorted(id_ for id_, _ in plan.notice)
