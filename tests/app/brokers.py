@@ -28,6 +28,7 @@ class SoloBroker:
         self.devices = devices
         self.options = options
         self.process: subprocess.Popen[bytes] | None = None
+        self._clients: list[Client] = []
 
     @property
     def socket(self) -> Path:
@@ -87,13 +88,20 @@ class SoloBroker:
         self.process = None
         return code
 
+    def close(self) -> None:
+        """End it, and every client that it was asked for."""
+        self.stop()
+        while self._clients:
+            self._clients.pop().close()
+
     def log(self) -> str:
         """What it has said."""
         return (self.folder / "broker.log").read_text(errors="replace")
 
     def client(self) -> Client:
-        """Once it answers."""
+        """Once it answers; closed by ``close``."""
         client = Client(self.url)
+        self._clients.append(client)
         until(lambda: _health(client), what=f"the broker to answer\n{self.log()}")
         return client
 

@@ -17,7 +17,7 @@ def broker(short_tmp: Path) -> Iterator[SoloBroker]:
     """Not started yet; whatever it left running is ended afterwards."""
     made = SoloBroker(short_tmp)
     yield made
-    made.stop()
+    made.close()
     for process in psutil.process_iter():
         try:
             if str(short_tmp) in " ".join(process.cmdline()) or _of_a_job(process, short_tmp):

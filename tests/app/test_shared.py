@@ -56,7 +56,7 @@ def shared(accounts: list[pwd.struct_passwd], short_tmp: Path) -> Iterator[Share
     broker = SharedBroker(short_tmp)
     broker.start().client()
     yield broker
-    broker.stop()
+    broker.close()
     for account in accounts:
         subprocess.run(["pkill", "-KILL", "-u", str(account.pw_uid)], check=False)
         until(lambda a=account: _quiet(a), what="the account's processes to end")

@@ -33,7 +33,7 @@ def real_broker(short_tmp: Path) -> Iterator[SoloBroker]:
     """One node with one GPU."""
     broker = SoloBroker(short_tmp, "simulated:1x1").start()
     yield broker
-    broker.stop()
+    broker.close()
 
 
 @pytest.fixture
