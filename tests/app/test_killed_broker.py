@@ -47,7 +47,7 @@ def _whole(text: str) -> bool:
 def test_training_goes_on_while_the_broker_is_dead_and_completes_once(broker: SoloBroker) -> None:
     client = broker.start().client()
     job = broker.submit(client, GANG, nodes=2, gpus=1, time="10m")
-    until(lambda: (broker.folder / "starts").exists(), timeout=120, what="the ranks to train")
+    until((broker.folder / "starts").exists, timeout=120, what="the ranks to train")
     broker.kill()
     (broker.folder / "go").touch()
     client = broker.start().client()
