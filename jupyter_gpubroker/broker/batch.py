@@ -70,7 +70,7 @@ class Batch:
         """Advance one Job; ``Conflict`` where its state does not allow the event."""
         before = self.world.jobs[job_id]
         after, effects = advance(before, event, self.now)
-        if after is before and not effects:
+        if after == before and not effects:
             return before
         self.put(after)
         for effect in effects:

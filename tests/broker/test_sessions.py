@@ -125,3 +125,19 @@ def test_a_session_that_ends_for_good_is_followed_by_another() -> None:
     stage.run(10)
     assert stage.job(session.id).state is State.COMPLETED
     assert stage.job(other.id).state is State.RUNNING
+
+
+def test_a_server_that_is_gone_is_noted_once() -> None:
+    """Every look at the machine finds it gone, ten times a second."""
+    stage = Theatre()
+    session = stage.session("ana", gpus=1)
+    stage.run(3)
+    holder = stage.job(session.id).holder
+    assert holder is not None
+    seq = stage.broker.world.seq
+    for _ in range(5):
+        look = stage.toy.poll(stage.now, stage.broker.world)
+        stage.inbox.append((0.0, i.PollSeen("toy", look, (holder,))))
+        stage.run(1)
+    assert stage.job(session.id).state is State.DRAINING
+    assert stage.broker.world.seq == seq + 1
