@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import socket
@@ -66,3 +67,10 @@ def settings_stay_as_they_were() -> Iterator[None]:
     yield
     left = sorted(name for name in os.environ if name.startswith(("GPUBROKER_", "CUDA_")))
     assert not left, f"left in the environment (use monkeypatch.setenv): {', '.join(left)}"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def leaks_are_found_where_they_happen() -> Iterator[None]:
+    """Collect what a module left open in that module, not in one that makes warnings errors."""
+    yield
+    gc.collect()
