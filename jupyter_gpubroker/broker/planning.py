@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..core import events as e
 from ..core.model import (
+    Blocked,
     Class,
     Idle,
     Job,
@@ -23,6 +24,7 @@ from ..core.model import (
     StageName,
     State,
     Terms,
+    Why,
 )
 from ..core.quota import decayed
 from ..core.schedule import schedule
@@ -113,21 +115,25 @@ def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
     return usage
 
 
-def _barred(world: World) -> Mapping[JobId, str]:
-    busy = {job.server for job in world.leased() if job.server}
+def _barred(world: World) -> Mapping[JobId, Why]:
+    busy = {job.server: job for job in world.leased() if job.server}
     barred = {}
     for job in world.alive.values():
         if job.state is not State.QUEUED:
             continue
         if job.class_name not in world.policy.classes:
-            barred[job.id] = f"class {job.class_name} is not in the policy that is in force"
+            text = f"class {job.class_name} is not in the policy that is in force"
+            barred[job.id] = Why(Blocked.LIMIT, text)
         elif job.queue not in world.policy.queues:
-            barred[job.id] = f"queue {job.queue} is not in the policy that is in force"
+            text = f"queue {job.queue} is not in the policy that is in force"
+            barred[job.id] = Why(Blocked.LIMIT, text)
         elif job.server in busy:
-            barred[job.id] = "waiting for your earlier session to give its GPUs back"
+            text = "waiting for your earlier session to give its GPUs back"
+            barred[job.id] = Why(Blocked.LEAVING, text, waits_for=(busy[job.server].id,))
         elif job.server in world.gone:
             # Nobody would use the GPUs; the place is kept until the holder's grace is over.
-            barred[job.id] = "waiting for your Jupyter server to be started again"
+            text = "waiting for your Jupyter server to be started again"
+            barred[job.id] = Why(Blocked.SERVER, text)
     return barred
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..core import events as e
+from ..core.amounts import words_duration
 from ..core.feasible import possible
 from ..core.leaving import ENDS_FOR_GOOD
 from ..core.model import (
@@ -222,7 +223,7 @@ def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job:
     """The living session goes on: it is the same wish."""
     job = old
     if question.incarnation > old.incarnation:
-        event = e.Adopt(question.incarnation, question.request, question.attach)
+        event = e.Adopt(question.incarnation, question.attach)
         job = batch.apply(old.id, event, question.actor)
     if job.state in (State.STOPPING, State.PARKED):
         batch.world.wanted[job.id] = question.actor
@@ -281,8 +282,8 @@ def _may_extend(batch: Batch, job: Job, event: e.Extend) -> None:
         left = max(0.0, limits.time_max - (total - event.seconds))
         raise Refusal(
             "time",
-            f"class {limits.name} allows {limits.time_max:.0f} s in all",
-            f"at most {left:.0f} s more",
+            f"class {limits.name} allows {words_duration(limits.time_max)} in all",
+            f"at most {words_duration(left)} more" if left else "",
         )
 
 
@@ -376,17 +377,9 @@ def _apply_policy(batch: Batch, question: i.ApplyPolicy) -> None:
     world.policy_row = batch.policy = row
     world.problems.pop("policy", None)
     for job in world.living():
-        _retune(batch, job)
+        batch.apply(job.id, e.Retune(world.policy.classes[job.class_name].terms), "broker")
     batch.journal(question.actor, "policy.applied", None, {"revision": revision})
     batch.changed = True
-
-
-def _retune(batch: Batch, job: Job) -> None:
-    """The rest of the policy holds from now; what was fixed at grant stays."""
-    terms = batch.world.policy.classes[job.class_name].terms
-    terms = replace(terms, park=job.terms.park, max_restarts=job.terms.max_restarts)
-    if terms != job.terms:
-        batch.apply(job.id, e.Retune(terms), "broker")
 
 
 def _drain(batch: Batch, question: i.DrainNode) -> None:

@@ -10,6 +10,7 @@ from math import inf
 from typing import TypeVar
 
 from . import why as reasons
+from .leaving import notice_id
 from .ledger import Column, Ledger, lease_of
 from .model import (
     LEAVING,
@@ -75,7 +76,7 @@ class Cycle:
         if job.attach and job.holder is None:
             return Why(Blocked.SERVER, "waiting for its Jupyter server to come up")
         if job.id in self.snapshot.barred:
-            return Why(Blocked.LIMIT, self.snapshot.barred[job.id])
+            return self.snapshot.barred[job.id]
         return self.limits.bar(job)
 
     def fits_now(self, job: Job) -> Placement | None:
@@ -150,7 +151,9 @@ class Cycle:
         times += [victim.job.notice.deadline for victim in way.victims if victim.job.notice]
         deadline = max(times, default=now)
         for victim in asked:
-            notice = Notice(victim.reason, deadline, job.id, _notice_id(victim, now))
+            notice = Notice(
+                victim.reason, deadline, job.id, notice_id(victim.job, victim.reason, now)
+            )
             self._notices[victim.job.id] = notice
         soon = [(amount, amount.soon) for amount in self.ledger.due(v.job for v in way.victims)]
         for victim in way.victims:
@@ -290,7 +293,3 @@ class Cycle:
         shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
         avoided = [until for job in line for _, until in job.avoid]
         return min((time for time in (*shields, *avoided) if time > now), default=None)
-
-
-def _notice_id(victim: Victim, now: Seconds) -> str:
-    return f"{victim.job.id}.{victim.job.attempt}-{victim.reason}-{int(now)}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Holder, JobId, Kept, Lease, Notice, Reason, Request, Seconds, Terms
+from .model import Holder, Kept, Lease, Notice, Reason, Seconds, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +223,6 @@ class Adopt(Verb):
     """A new start of the server takes over the session it finds."""
 
     incarnation: int
-    request: Request
     attach: bool
 
 
@@ -253,11 +252,3 @@ class Quarantine(Effect):
     """The Lease ended without proof that its GPUs are free."""
 
     lease: Lease
-    job: JobId
-
-
-@dataclass(frozen=True, slots=True)
-class DropKept(Effect):
-    """What was parked is not wanted any more."""
-
-    kept: tuple[Kept, ...]

@@ -51,12 +51,13 @@ def _stop(job: Job, notice: Notice, now: Seconds) -> Result:
     return stopping, ()
 
 
-def _notice_id(job: Job, reason: Reason, now: Seconds) -> str:
+def notice_id(job: Job, reason: Reason, now: Seconds) -> str:
+    """Names a notice for good: browsers show one once."""
     return f"{job.id}.{job.attempt}-{reason}-{int(now)}"
 
 
 def _notice(job: Job, reason: Reason, deadline: Seconds, now: Seconds) -> Notice:
-    return Notice(reason, deadline, None, _notice_id(job, reason, now))
+    return Notice(reason, deadline, None, notice_id(job, reason, now))
 
 
 def drain(job: Job, event: e.Notify, now: Seconds) -> Result:
@@ -150,14 +151,14 @@ def fence(job: Job, _event: e.Lost, now: Seconds) -> Result:
 def stopped_without_proof(job: Job, event: e.Deadline, now: Seconds) -> Result:
     """The last stage is over: the Job leaves, its Shares stay behind."""
     assert job.lease is not None
-    quarantine = e.Quarantine(job.lease, job.id)
+    quarantine = e.Quarantine(job.lease)
     after, effects = stopped(job, event, now)
     return after, (*effects, quarantine)
 
 
 def force(job: Job, _event: e.Force, now: Seconds) -> Result:
     """Admin: ended now; what it held is quarantined."""
-    quarantine = (e.Quarantine(job.lease, job.id),) if job.lease is not None else ()
+    quarantine = (e.Quarantine(job.lease),) if job.lease is not None else ()
     after, effects = end(job, State.CANCELLED, "ended by an admin", now)
     return after, effects + quarantine
 

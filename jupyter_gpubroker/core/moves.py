@@ -49,11 +49,9 @@ def off(job: Job, now: Seconds) -> Result:
 
 
 def end(job: Job, state: State, outcome: str, now: Seconds) -> Result:
-    """The Job in a terminal state; what it kept is dropped."""
+    """The Job in a terminal state; what it kept is not wanted any more."""
     rest, effects = off(job, now)
-    dropped = (e.DropKept(rest.kept),) if rest.kept else ()
-    ended = replace(rest, state=state, since=now, until=None, outcome=outcome, kept=())
-    return ended, effects + dropped
+    return replace(rest, state=state, since=now, until=None, outcome=outcome, kept=()), effects
 
 
 def queue(job: Job, now: Seconds, **changes: Any) -> Result:
@@ -165,11 +163,12 @@ def adopt(job: Job, event: e.Adopt, _now: Seconds) -> Result:
 
 
 def retune(job: Job, event: e.Retune, _now: Seconds) -> Result:
-    """New terms; the parking ladder and the keep budget stay as granted."""
-    terms = event.terms
+    """New terms; what its owner asked for, the parking ladder and the keep budget stay."""
+    old = job.terms
+    terms = replace(event.terms, max_restarts=old.max_restarts, park=old.park)
     if job.lease is not None:
-        terms = replace(terms, park=job.terms.park, keep=job.terms.keep, keeps=job.terms.keeps)
-    return replace(job, terms=terms), ()
+        terms = replace(terms, keep=old.keep, keeps=old.keeps)
+    return (job if terms == old else replace(job, terms=terms)), ()
 
 
 # --- starting -----------------------------------------------------------------------
@@ -257,7 +256,8 @@ def exited(job: Job, event: e.Exited, now: Seconds) -> Result:
     """All processes ended by themselves."""
     job = replace(job, code=event.code, failed_rank=event.rank)
     if event.code == 0 or job.complete:
-        return end(job, State.COMPLETED, "exit 0", now)
+        words = "exit 0" if event.code == 0 else "its program says that its work is done"
+        return end(job, State.COMPLETED, words, now)
     if job.kind is Kind.SESSION:
         return end(job, State.FAILED, f"the server ended with {event.code}", now)
     saved = job.checkpoint is not None and job.checkpoint != job.checkpoint_at_start

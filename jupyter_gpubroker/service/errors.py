@@ -10,6 +10,7 @@ from tornado.web import HTTPError
 from ..broker.inputs import Unknown
 from ..core.model import Conflict, Refusal
 from ..wire import ErrorOut
+from ..wire.asked import FIELDS
 from . import Degraded
 from .auth import Forbidden, HubUnreachable, Unauthenticated
 
@@ -48,7 +49,6 @@ def translate(error: BaseException) -> tuple[int, ErrorOut]:
 
 
 def refused(refusal: Refusal) -> ErrorOut:
-    """The answer of a Refusal."""
-    return ErrorOut(
-        error="refused", field=refusal.field, message=refusal.message, remedy=refusal.remedy
-    )
+    """The answer of a Refusal; it names the field as it was asked for."""
+    field = FIELDS.get(refusal.field, refusal.field)
+    return ErrorOut(error="refused", field=field, message=refusal.message, remedy=refusal.remedy)

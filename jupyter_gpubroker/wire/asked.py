@@ -82,6 +82,16 @@ class Nothing(In):
     """The body of an endpoint that needs none."""
 
 
+FIELDS = {
+    "gpu_milli": "gpus",
+    "memory_mib": "memory",
+    "cpu_milli": "cpus",
+    "host_memory_mib": "host_memory",
+    "time_limit": "time",
+}
+"""Fields of the core's Request by the names that people give them, see ``RequestIn``."""
+
+
 class RequestIn(In):
     """The shape of a Job. ``gpus`` is per node; a fraction asks for a share of one GPU."""
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpubroker.core.model import Blocked, Notice, Reason, State, Terms
+from jupyter_gpubroker.core.model import Blocked, Notice, Reason, State, Terms, Why
 
 from .worlds import PARKABLE, World, ask, node, noticed, on, placed
 
@@ -320,7 +320,7 @@ def test_it_gets_it_at_once_when_the_gang_has_no_use_for_it(ending: str) -> None
     world = gang_behind_a_session()
     gang = world.jobs["gang"]
     if ending == "barred":
-        world.barred["gang"] = "not now"
+        world.barred["gang"] = Why(Blocked.SERVER, "not now")
     elif ending == "gone":
         world.remove("gang")
     else:

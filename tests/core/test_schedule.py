@@ -12,6 +12,7 @@ from jupyter_gpubroker.core.model import (
     Plan,
     Queue,
     State,
+    Why,
 )
 from jupyter_gpubroker.core.schedule import order
 
@@ -91,7 +92,7 @@ def test_a_session_is_placed_only_after_its_server_said_hello() -> None:
 def test_a_barred_job_waits_with_the_sentence_of_who_barred_it() -> None:
     world = World().add(node("node1"))
     world.session("s", ask(1))
-    world.barred["s"] = "your earlier session still has its GPUs"
+    world.barred["s"] = Why(Blocked.LEAVING, "your earlier session still has its GPUs")
     plan = world.plan()
     assert plan.place == ()
     assert plan.why["s"].text == "your earlier session still has its GPUs"

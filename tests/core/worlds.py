@@ -41,6 +41,7 @@ from jupyter_gpubroker.core.model import (
     StageName,
     State,
     Terms,
+    Why,
     check,
     nodes_of,
 )
@@ -101,7 +102,7 @@ class World:
     usage: dict[tuple[str, str], float] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
     promised: Mapping[JobId, Placement] = field(default_factory=dict)
-    barred: dict[JobId, str] = field(default_factory=dict)
+    barred: dict[JobId, Why] = field(default_factory=dict)
     now: float = NOW
     policy: Policy = field(default_factory=policy)
 

@@ -45,7 +45,7 @@ SUBMITS: list[tuple[dict[str, Any], str]] = [
     ({"cpus": 1e308}, "request.cpus"),
     ({"time": "1000000000h"}, "time"),
     ({"time": "never"}, "time"),
-    ({"time": "300d"}, "time_limit"),
+    ({"time": "300d"}, "time"),
     ({"gpu": 1}, "request.gpu"),
 ]
 

@@ -48,8 +48,8 @@ class Snapshot:
     memory_mib: Mapping[JobId, int] = field(default_factory=dict)
     """GPU memory in use by a session, where known."""
     quarantined: tuple[Quarantined, ...] = ()
-    barred: Mapping[JobId, str] = field(default_factory=dict)
-    """Waiting Jobs that must not be placed now, each with the sentence why."""
+    barred: Mapping[JobId, Why] = field(default_factory=dict)
+    """Waiting Jobs that must not be placed now, whatever is free."""
     promised: Mapping[JobId, Placement] = field(default_factory=dict)
     """The last Plan's promises: a Job keeps its place there while nothing is better."""
 
