@@ -15,6 +15,7 @@ from ..core.model import (
     WAITING,
     Class,
     Conflict,
+    Holder,
     Job,
     JobId,
     Kind,
@@ -27,8 +28,12 @@ from ..core.model import (
 from ..store import LaunchRow, PolicyRow
 from . import inputs as i
 from .batch import Batch
+from .world import World
 
 NewId = Callable[[Kind], JobId]
+
+SERVERS_MAX = 500
+"""Servers of one user that are remembered without a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,13 +297,23 @@ def _hello(batch: Batch, question: i.ServerHello) -> Job | None:
     if question.incarnation < world.servers.get(question.server, 0):
         raise Conflict(f"{question.server} has been started again since")
     note_incarnation(batch, question.server, question.incarnation)
-    world.holders[question.server] = question.holder
+    _remember(world, question.server, question.holder)
     batch.changed |= world.gone.pop(question.server, None) is not None
     session = world.session_of(question.server)
     if session is None or session.holder == question.holder:
         return session
     hello = e.Hello(question.holder, question.incarnation)
     return batch.apply(session.id, hello, question.actor)
+
+
+def _remember(world: World, server: str, holder: Holder) -> None:
+    """The holder of a session that may be asked for later; of each user the newest only."""
+    world.holders.pop(server, None)
+    world.holders[server] = holder
+    user = server.partition("/")[0]
+    theirs = [key for key in world.holders if key.startswith(f"{user}/")]
+    for key in theirs[:-SERVERS_MAX]:
+        del world.holders[key]
 
 
 def _gone(batch: Batch, question: i.ServerGone) -> Job | None:
@@ -347,7 +362,7 @@ def holder_gone(batch: Batch, session: Job, actor: str) -> Job:
 def _activity(batch: Batch, question: i.ServerActivity) -> Job | None:
     world = batch.world
     session = world.session_of(question.server)
-    if question.incarnation < world.servers.get(question.server, 0):
+    if session is None or question.incarnation < world.servers.get(question.server, 0):
         return session
     old = world.activity.get(question.server)
     known: Mapping[str, Seconds] = {} if old is None else old.busy_since

@@ -63,6 +63,7 @@ Folder = Annotated[str, AfterValidator(_folder)]
 Variable = Annotated[str, Field(max_length=256), AfterValidator(_variable)]
 Name = Annotated[str, Field(max_length=255, pattern=r"^[^/\x00-\x1f]*$")]
 """A user or a server: no slash, for the two make a key ``user/server``."""
+Label = Annotated[str, Field(max_length=255)]
 Count = Annotated[int, Field(ge=0, le=BIG)]
 
 
@@ -172,8 +173,8 @@ class HolderIn(In):
     user: Name = ""
     server: Name = ""
     incarnation: Count = 0
-    host: str
-    boot: str
+    host: Label
+    boot: Label
     pid: int = Field(gt=0, le=BIG)
     start: Count
 
@@ -181,8 +182,8 @@ class HolderIn(In):
 class KernelIn(In):
     """One kernel in an activity report."""
 
-    id: str
-    name: str = ""
+    id: Label
+    name: Label = ""
     busy: bool = False
     idle_for: float = Field(0, ge=0, description="seconds since a cell ended; 0 while busy")
     process: ProcessIn | None = None

@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpubroker.broker import inputs as i
+from jupyter_gpubroker.broker.questions import SERVERS_MAX
 from jupyter_gpubroker.core import events as e
-from jupyter_gpubroker.core.model import Job, Refusal, Request, State
+from jupyter_gpubroker.core.model import Holder, Job, Refusal, Request, State
 
 from .theatre import Theatre
 
@@ -141,3 +142,18 @@ def test_a_server_that_is_gone_is_noted_once() -> None:
         stage.run(1)
     assert stage.job(session.id).state is State.DRAINING
     assert stage.broker.world.seq == seq + 1
+
+
+def test_servers_without_a_session_cost_little() -> None:
+    """On a shared machine a user may name as many as there are names."""
+    stage = Theatre()
+    kernel = i.Kernel("k", busy=False, idle_for=0.0)
+    for number in range(SERVERS_MAX + 10):
+        server, holder = f"ana/{number}", Holder("host", "b1", 1 + number, 1)
+        stage.ask(i.ServerHello("peer:1", server, 1, holder))
+        stage.ask(i.ServerActivity("peer:1", server, 1, (kernel,), None, 0))
+    stage.ask(i.ServerHello("peer:2", "bo/", 1, Holder("host", "b1", 9, 1)))
+    world = stage.broker.world
+    assert len(world.holders) == SERVERS_MAX + 1
+    assert "ana/0" not in world.holders
+    assert world.activity == {}
