@@ -247,8 +247,8 @@ def _share(
 
     def fits(device: DeviceRoom) -> bool:
         milli = request.share_milli(device.device.memory_mib)
-        enough = device.memory.free(column) >= request.memory_mib
-        return enough and milli <= device.milli.free(column)
+        memory = _share_memory(device.device, request)
+        return milli <= device.milli.free(column) and memory <= device.memory.free(column)
 
     def rank(device: DeviceRoom) -> tuple[int, int, int]:
         lost = _loses(room, [device], request, column, packing) if not request.gpus else 0
@@ -285,5 +285,10 @@ def _cut(node: Node, device: Device, request: Request | None) -> Share:
     if request is None:
         return Share(node.name, device.uuid, GPU_MILLI, device.memory_mib)
     milli = request.share_milli(device.memory_mib)
-    memory = request.memory_mib or device.memory_mib * milli // GPU_MILLI
-    return Share(node.name, device.uuid, milli, memory)
+    return Share(node.name, device.uuid, milli, _share_memory(device, request))
+
+
+def _share_memory(device: Device, request: Request) -> int:
+    """MiB: what was asked for, or the part that goes with the milli."""
+    milli = request.share_milli(device.memory_mib)
+    return request.memory_mib or device.memory_mib * milli // GPU_MILLI

@@ -278,7 +278,8 @@ def _lack(
     cycle: Cycle, ask: Ask, packing: Packing, job: Job, rivals: Sequence[Job]
 ) -> tuple[Blocked, str]:
     """What is missing, and who has it."""
-    held = f", held by {_holders(cycle, ask)}"
+    holders = _holders(cycle, ask)
+    held = f", held by {holders}" if holders else ""
     also = f"; {jobs(rivals)} ahead of it ({people(rivals)}) could take it first" if rivals else ""
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, and it waits for its own GPU there"

@@ -304,6 +304,20 @@ def test_a_session_ahead_in_line_does_not_get_what_people_left_for_a_gang() -> N
     assert list(placed(world.plan())) == ["gang"]
 
 
+def test_a_session_gets_what_leaves_beside_what_a_batch_job_counts_on() -> None:
+    world = World().add(node("node1", 1))
+    world.idles("asked", on("node1/0", milli=500))
+    world.runs("other", on("node1/0", milli=500))
+    world.waits("batch", ask(0.5), user="eve")
+    world.usage["default", "eve"] = 5.0
+    world.apply(world.plan())
+    world.stops("other", on("node1/0", milli=500), reason=Reason.USER)
+    world.session("ahead", ask(0.5), user="ana")
+    plan = world.plan()
+    assert [id_ for id_, _ in plan.promise] == ["ahead", "batch"]
+    assert plan.reprieve == ()
+
+
 def test_nor_does_it_get_what_still_leaves_for_the_gang_when_promises_were_forgotten() -> None:
     world = World().add(node("node1", 2))
     world.stops("s", on("node1/0", "node1/1"), "batch")

@@ -101,6 +101,14 @@ def test_two_memory_shares_never_exceed_the_memory_of_a_device() -> None:
     assert place(world, Request(memory_mib=MEMORY // 2 + 1)) is None
 
 
+def test_memory_that_is_booked_beyond_a_share_is_not_given_twice() -> None:
+    world = World().add(node("node1", 1))
+    world.runs("a", (Share("node1", "node1/0", 500, MEMORY - 1000),), request=ask(0.5))
+    assert place(world, Request(memory_mib=1000)) == ["node1/0"]
+    assert place(world, Request(memory_mib=1001)) is None
+    assert place(world, ask(0.5)) is None
+
+
 def test_a_share_carries_its_part_of_the_memory() -> None:
     world = World().add(node("node1", 2))
     snapshot = world.snapshot()

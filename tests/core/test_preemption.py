@@ -171,6 +171,12 @@ def test_a_gang_takes_the_cheapest_nodes_and_those_that_need_nobody_first() -> N
     assert asked(world, world.waits("x", ask(2, nodes=5))) is None
 
 
+def test_a_gang_uses_a_free_node_and_makes_room_on_another() -> None:
+    world = World().add(node("node1", 2), node("node2", 2))
+    world.idles("a", on("node2/0"))
+    assert asked(world, world.waits("x", ask(2, nodes=2))) == ["a"]
+
+
 def test_a_gang_never_takes_from_two_engines() -> None:
     world = World().add(node("a", 1), node("b", 1, engine="slurm"), node("c", 1, engine="slurm"))
     for name, mib in (("a", 1), ("b", 500), ("c", 600)):
