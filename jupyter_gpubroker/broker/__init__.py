@@ -53,6 +53,7 @@ class Broker:
 
     def turn(self, news: Sequence[i.Input], now: Seconds) -> Turn:
         """Take everything in, let time pass, plan, and say what to write and do."""
+        self.world.forget()
         batch = Batch(self.world, now)
         answers: list[i.Answer] = []
         extra: list[i.Duty] = []

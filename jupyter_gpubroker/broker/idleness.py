@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.model import Class, Idle, Job, Seconds, StageName
+from ..core.model import Idle, Job, Seconds, StageName
 from .inputs import Activity
+from .world import World
 
 STALE_S = 90.0
 """A report older than this says nothing any more (servers report every 30 s)."""
@@ -20,21 +21,43 @@ class Judgement:
     """Idle or not, and when that may change without news."""
 
     idle: Idle | None
-    next: Seconds | None
+    after: Seconds
+    """How long it has to be quiet."""
+    since: Seconds | None = None
+    """Since when it is quiet; ``None`` = it is in use, or may be."""
+    next: Seconds | None = None
     """When it would become idle if nothing happens."""
 
 
-def judge(
-    job: Job, activity: Activity | None, limits: Class, memory_mib: int, now: Seconds
-) -> Judgement:
+def judge(world: World, job: Job, now: Seconds) -> Judgement:
     """Judge one leased session (DESIGN §8, *Idle*)."""
     assert job.lease is not None
+    activity, limits = world.activity.get(job.server), world.class_of(job)
     if activity is None or now - activity.at > STALE_S:
-        return Judgement(None, None)
-    granted = job.lease.since
-    quiet = [granted]
-    """When each source of use fell silent."""
-    busy = []
+        return Judgement(None, limits.idle)
+    quiet, busy = _sources(activity, job.lease.since)
+    since, ready = max(quiet), max(quiet) + limits.idle
+    if busy:
+        ladder = job.terms.park
+        if not ladder or ladder[0][0] is not StageName.PARK:
+            # Only a rung that lets its cell go on may take it.
+            return Judgement(None, limits.idle_busy)
+        ready = max(ready, max(*busy, job.lease.since) + limits.idle_busy)
+        since = max(since, *busy)
+    after = limits.idle_busy if busy else limits.idle
+    if now < ready:
+        return Judgement(None, after, None if busy else since, ready)
+    memory_mib = world.memory_mib.get(job.id, 0)
+    facts = (
+        f"{len(activity.kernels)} kernels, {len(busy)} busy without GPU use, "
+        f"quiet for {now - since:.0f} s; {memory_mib} MiB on its GPUs"
+    )
+    return Judgement(Idle(since, memory_mib, facts), after, since)
+
+
+def _sources(activity: Activity, granted: Seconds) -> tuple[list[Seconds], list[Seconds]]:
+    """When each source of use fell silent, and since when others have been busy."""
+    quiet, busy = [granted], []
     for kernel in activity.kernels:
         if kernel.busy:
             busy.append(activity.busy_since.get(kernel.id, activity.at))
@@ -44,18 +67,4 @@ def judge(
         quiet.append(activity.at - activity.terminals_idle_for)
     if activity.children:
         busy.append(activity.busy_since.get("children", activity.at))
-    since = max(quiet)
-    ready = since + limits.idle
-    if busy:
-        ladder = job.terms.park
-        if not ladder or ladder[0][0] is not StageName.PARK:
-            return Judgement(None, None)  # only a rung that lets its cell go on may take it
-        ready = max(ready, max(*busy, granted) + limits.idle_busy)
-        since = max(since, *busy)
-    if now < ready:
-        return Judgement(None, ready)
-    facts = (
-        f"{len(activity.kernels)} kernels, {len(busy)} busy without GPU use, "
-        f"quiet for {now - since:.0f} s; {memory_mib} MiB on its GPUs"
-    )
-    return Judgement(Idle(since, memory_mib, facts), None)
+    return quiet, busy

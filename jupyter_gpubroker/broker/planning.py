@@ -9,14 +9,12 @@ from dataclasses import replace
 from ..core import events as e
 from ..core.model import (
     Blocked,
-    Class,
     Idle,
     Job,
     JobId,
     Kind,
     Lease,
     Mode,
-    Node,
     Placement,
     Reason,
     Seconds,
@@ -29,7 +27,7 @@ from ..core.model import (
 from ..core.quota import decayed
 from ..core.schedule import schedule
 from .batch import Batch
-from .idleness import Judgement, judge
+from .idleness import judge
 from .world import World
 
 ENTRY_PENALTY_S = 3600.0
@@ -47,7 +45,7 @@ def judge_all(batch: Batch) -> tuple[Mapping[JobId, Idle], Seconds | None]:
     for job in world.living():
         if job.kind is not Kind.SESSION or job.state not in (State.RUNNING, State.DRAINING):
             continue
-        found = _judge(world, job, batch.now)
+        found = judge(world, job, batch.now)
         if found.idle is not None:
             idle[job.id] = found.idle
         elif job.state is State.DRAINING and job.server in world.activity:
@@ -63,25 +61,14 @@ def may_be_in_use(world: World, job: Job, now: Seconds) -> bool:
     notice = job.notice
     if job.state is not State.DRAINING or notice is None or notice.reason is not Reason.IDLE:
         return False
-    return _judge(world, job, now).idle is None
-
-
-def _judge(world: World, job: Job, now: Seconds) -> Judgement:
-    activity, memory_mib = world.activity.get(job.server), world.memory_mib.get(job.id, 0)
-    return judge(job, activity, _limits(world, job), memory_mib, now)
-
-
-def _limits(world: World, job: Job) -> Class:
-    """The Job's class; any, where a broken policy has been replaced by the default one."""
-    found = world.policy.classes.get(job.class_name)
-    return found if found is not None else next(iter(world.policy.classes.values()))
+    return judge(world, job, now).idle is None
 
 
 def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot:
     """What the scheduler may read; it shares the world's Jobs."""
     return Snapshot(
         now=now,
-        nodes=_usable(world),
+        nodes=world.usable_nodes(),
         jobs=dict(world.alive),
         usage=_usage(world, now),
         idle=idle,
@@ -90,14 +77,6 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         barred=_barred(world),
         promised=dict(world.plan.promise),
     )
-
-
-def _usable(world: World) -> Mapping[str, Node]:
-    nodes = {}
-    for name, node in world.nodes.items():
-        note = world.drained.get(name) or world.engines_down.get(node.engine, "")
-        nodes[name] = replace(node, usable=False, note=note) if note else node
-    return nodes
 
 
 def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
@@ -167,7 +146,7 @@ def _place(
     now: Seconds,
 ) -> e.Place:
     engine = world.nodes[placement[0].node].engine
-    limits = _limits(world, job)
+    limits = world.class_of(job)
     limit = job.request.time_limit or limits.time_default
     session = job.kind is Kind.SESSION
     terms = replace(limits.terms, max_restarts=job.terms.max_restarts)

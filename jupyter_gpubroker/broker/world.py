@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from ..core.model import (
     LEASED,
     TERMINAL,
+    Class,
     Holder,
     Idle,
     Job,
@@ -24,6 +26,9 @@ from ..core.model import (
 )
 from ..store import Loaded, PolicyRow, Usage
 from .inputs import Act, Activity
+
+ENDED_KEPT = 10_000
+"""Ended Jobs in memory, the newest ones; the store has all."""
 
 
 @dataclass(slots=True)
@@ -100,6 +105,29 @@ class World:
             self.alive.pop(job.id, None)
         else:
             self.alive[job.id] = job
+
+    def forget(self) -> None:
+        """Ended Jobs that are too many leave the memory, a tenth of them at a time."""
+        over = len(self.jobs) - len(self.alive) - ENDED_KEPT
+        if over * 10 <= ENDED_KEPT:
+            return
+        ended = (job_id for job_id in self.jobs if job_id not in self.alive)
+        for job_id in list(islice(ended, over)):
+            del self.jobs[job_id]
+        self.submits = {key: job for key, job in self.submits.items() if job in self.jobs}
+
+    def usable_nodes(self) -> Mapping[str, Node]:
+        """The machines; one that is drained, or whose engine is down, is not usable."""
+        nodes = {}
+        for name, node in self.nodes.items():
+            note = self.drained.get(name) or self.engines_down.get(node.engine, "")
+            nodes[name] = replace(node, usable=False, note=note) if note else node
+        return nodes
+
+    def class_of(self, job: Job) -> Class:
+        """The Job's class; any, where a broken policy has been replaced by the default one."""
+        classes = self.policy.classes
+        return classes.get(job.class_name) or next(iter(classes.values()))
 
     def living(self) -> list[Job]:
         """Every Job that is not terminal."""

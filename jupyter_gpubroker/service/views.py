@@ -167,22 +167,12 @@ class View:
         )
 
     def _idle(self, job: Job) -> a.IdleOut | None:
-        limits = self.world.policy.classes.get(job.class_name)
-        if job.kind is not Kind.SESSION or job.lease is None or limits is None:
+        if job.kind is not Kind.SESSION or job.lease is None:
             return None
-        activity = self.world.activity.get(job.server)
-        found = judge(job, activity, limits, self.world.memory_mib.get(job.id, 0), self.now)
-        busy = activity is not None and (
-            activity.children > 0 or any(kernel.busy for kernel in activity.kernels)
-        )
-        after = limits.idle_busy if busy else limits.idle
-        if found.idle is not None:
-            return a.IdleOut(idle=True, since=found.idle.since, after=after, facts=found.idle.facts)
-        quiet = found.next is not None and not busy
+        found = judge(self.world, job, self.now)
+        facts = "" if found.idle is None else found.idle.facts
         return a.IdleOut(
-            idle=False,
-            since=found.next - after if quiet and found.next is not None else None,
-            after=after,
+            idle=found.idle is not None, since=found.since, after=found.after, facts=facts
         )
 
     # --- many ---------------------------------------------------------------------------
@@ -212,17 +202,13 @@ class View:
     def nodes(self) -> list[a.NodeOut]:
         """The machines, and who holds what on them."""
         held = _Held.of(self.world)
-        return [self._node(node, held) for node in self.world.nodes.values()]
+        return [self._node(node, held) for node in self.world.usable_nodes().values()]
 
     def _node(self, node: Node, held: _Held) -> a.NodeOut:
-        world = self.world
-        note = world.drained.get(node.name) or world.engines_down.get(node.engine) or node.note
-        usable = node.usable and node.name not in world.drained
-        usable = usable and node.engine not in world.engines_down
-        devices = tuple(self._device(node, device, usable, held) for device in node.devices)
-        return a.NodeOut(name=node.name, usable=usable, note=note, devices=devices)
+        devices = tuple(self._device(node, device, held) for device in node.devices)
+        return a.NodeOut(name=node.name, usable=node.usable, note=node.note, devices=devices)
 
-    def _device(self, node: Node, device: Device, usable: bool, held: _Held) -> a.DeviceOut:
+    def _device(self, node: Node, device: Device, held: _Held) -> a.DeviceOut:
         place = (node.name, device.uuid)
         jobs = held.jobs.get(place, [])
         kinds = ["leaving" if job.state in LEAVING else str(job.kind) for job in jobs]
@@ -236,7 +222,7 @@ class View:
             memory_mib=device.memory_mib,
             usable=device.usable,
             note=device.note,
-            free_milli=max(0, free) if usable and device.usable else 0,
+            free_milli=max(0, free) if node.usable and device.usable else 0,
             users=tuple(dict.fromkeys(job.user for job in jobs)),
             kinds=tuple(dict.fromkeys(kinds)),
             mine=any(self.owns(job) for job in jobs),
