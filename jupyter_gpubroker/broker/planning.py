@@ -32,6 +32,9 @@ from .world import World
 
 ENTRY_PENALTY_S = 3600.0
 """A grant counts as so much use at once (or its limit), which real use then replaces."""
+SERVER_START_S = 600.0
+"""How long STARTING may last where the server itself waited for its GPUs and only starts now.
+Its spawner says earlier if that fails; this bounds a Hub that is gone."""
 PARK_S = 60.0
 PARK_MIB_PER_S = 1907
 """2 GB/s, the slowest checkpoint to plan for."""
@@ -160,7 +163,8 @@ def _place(
         expires=now + max(1.0, limit - job.served),
         mode=Mode.HELD if session else Mode.HOSTED,
     )
-    return e.Place(lease, terms, terms.start)
+    slow = session and not job.attach
+    return e.Place(lease, terms, max(terms.start, SERVER_START_S) if slow else terms.start)
 
 
 def _ladder(

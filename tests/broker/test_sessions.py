@@ -75,6 +75,17 @@ def reopen(stage: Theatre, incarnation: int = 1, gpus: int = 1) -> Job:
     return job
 
 
+def test_a_server_that_waited_for_its_gpus_may_take_longer_to_start_than_they_to_attach() -> None:
+    stage = Theatre()
+    wish = Request(gpus=1)
+    stays = stage.session("ana", gpus=1)
+    waits = stage.ask(i.OpenSession("hub", "bo", "bo/", wish, 1, attach=False))
+    assert waits is not None
+    starting = [stage.job(stays.id), stage.job(waits.id)]
+    assert [job.state for job in starting] == [State.STARTING, State.STARTING]
+    assert [(job.deadline or 0) - stage.now for job in starting] == [120.0, 600.0]
+
+
 def test_a_session_that_is_asked_for_while_it_is_being_parked_comes_back() -> None:
     """A second one beside it would get a GPU, and what the first had kept would never see it."""
     stage = Theatre()
