@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -201,8 +200,6 @@ def _host(devices: Sequence[Device]) -> Node:
         engine="local",
         boot=processes.boot_id(),
         devices=tuple(devices),
-        cpu_milli=len(os.sched_getaffinity(0)) * 1000,
-        host_memory_mib=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _MIB,
     )
 
 

@@ -109,8 +109,6 @@ def test_the_node_is_this_host_with_its_gpus(machine: Machine) -> None:
     node = _only_node(machine.seer())
     assert node["name"] == os.uname().nodename
     assert node["boot"] == processes.boot_id()
-    assert node["cpu_milli"] >= 1000
-    assert node["host_memory_mib"] > 0
     facts = ("uuid", "flavor", "memory_mib", "index", "usable")
     assert [tuple(device[name] for name in facts) for device in node["devices"]] == [
         ("GPU-a", "h200", 144000 - 400, 0, True),
