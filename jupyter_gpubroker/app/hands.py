@@ -22,7 +22,7 @@ from ..engines import (
     StartRefused,
     Stop,
 )
-from ..store import LaunchRow
+from ..store import LaunchRow, StoreError
 from .setup import Setup
 
 log = logging.getLogger(__name__)
@@ -88,9 +88,12 @@ class Hands:
             did, text, node = i.Did.REFUSED, refused.text, refused.node
         except RestoreRefused as refused:
             did, text = i.Did.RESTORE_REFUSED, str(refused)
-        except (EngineError, OSError) as error:
+        except (EngineError, OSError, StoreError) as error:
             did, text = i.Did.FAILED, str(error)
             log.warning("%s %s: %s", duty.act, duty.key, error)
+        except Exception as error:  # a bug must not keep the Job from being stopped
+            did, text = i.Did.FAILED, f"an error in the broker: {error!r}"
+            log.exception("%s %s", duty.act, duty.key)
         self._put(i.DutyDone(duty, did, text, node))
         self._look.set()
 
@@ -118,7 +121,11 @@ class Hands:
         row = await self._launch_row(duty.key.job)
         if row is None:
             raise StartRefused("what it runs is not stored any more")
-        folder = self._setup.jobs_folder(row.account) / duty.key.job / str(duty.key.attempt)
+        try:
+            folder = self._setup.jobs_folder(row.account) / duty.key.job / str(duty.key.attempt)
+        except KeyError:
+            text = f"this machine has no account {row.account!r} any more"
+            raise StartRefused(text) from None
         return Launch(
             mode=Mode.HOSTED,
             placement=duty.placement,
@@ -157,8 +164,8 @@ class Hands:
         try:
             async with asyncio.timeout(NODES_PATIENCE_S):
                 self._put(i.NodesSeen(engine.name, await engine.nodes()))
-        except (EngineError, OSError) as error:
-            self._put(i.EngineDown(engine.name, str(error) or "it does not answer in time"))
+        except Exception as error:  # whatever it is, look again
+            self._down(engine, error)
 
     async def _watch_nodes(self, engine: Engine) -> None:
         while True:
@@ -170,8 +177,8 @@ class Hands:
             self._look.clear()
             try:
                 self._put(await self._poll(engine, world()))
-            except (EngineError, OSError) as error:
-                self._put(i.EngineDown(engine.name, str(error)))
+            except Exception as error:  # whatever it is, look again
+                self._down(engine, error)
             moving = any(
                 job.state in LEASED and job.state is not State.RUNNING
                 for job in world().alive.values()
@@ -180,6 +187,14 @@ class Hands:
                 pause = POLL_BUSY_S if moving else POLL_CALM_S
                 await asyncio.wait_for(self._look.wait(), pause)
             await asyncio.sleep(0.02)  # a burst of finished duties is one look
+
+    def _down(self, engine: Engine, error: Exception) -> None:
+        """An engine does not answer; a bug is no reason to look never again."""
+        text = str(error) or "it does not answer in time"
+        if not isinstance(error, EngineError | OSError):
+            text = f"an error in the broker: {error!r}"
+            log.error("looking at engine %s", engine.name, exc_info=error)
+        self._put(i.EngineDown(engine.name, text))
 
     async def _poll(self, engine: Engine, world: World) -> i.PollSeen:
         poll = await engine.poll()
