@@ -23,14 +23,27 @@ class Journal:
     def __init__(self, read: Read) -> None:
         self._read = read
         self._tail: deque[Entry] = deque(maxlen=KEPT)
+        self._seq = 0
+        """Of the last entry that was committed."""
         self._news = asyncio.Event()
+
+    def begin(self, seq: int) -> None:
+        """The store was opened and its last entry is ``seq``, whoever wrote it."""
+        if seq != self._seq:
+            self._tail.clear()
+            self._seq = seq
+            self._wake()
 
     def add(self, entries: Sequence[Entry]) -> None:
         """Entries that were just committed."""
         if entries:
             self._tail.extend(entries)
-            self._news.set()
-            self._news = asyncio.Event()
+            self._seq = entries[-1].seq
+            self._wake()
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def follow(self, after: int) -> AsyncIterator[Sequence[Entry]]:
         """Batches with seq > ``after``, in order, for ever."""
@@ -44,9 +57,9 @@ class Journal:
                 await news.wait()
 
     async def _batch(self, after: int) -> Sequence[Entry]:
-        if not self._tail or self._tail[-1].seq <= after:
+        if self._seq <= after:
             return ()
-        first = self._tail[0].seq
+        first = self._tail[0].seq if self._tail else self._seq + 1
         if after + 1 < first:
             return await self._read(after, PAGE)
         start = after + 1 - first

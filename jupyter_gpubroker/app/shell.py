@@ -152,6 +152,7 @@ class Shell:
                 continue
             problems = {k: v for k, v in self.world.problems.items() if k != "store"}
             self.broker = self._broker(loaded)
+            self.journal.begin(loaded.seq)
             self.world.problems |= problems
             self._check_stored_policy(loaded)
             # Before any question: whether a request can ever run depends on the nodes.
