@@ -32,6 +32,7 @@ from .world import World
 
 NewId = Callable[[Kind], JobId]
 
+NAME_MAX = 80
 SERVERS_MAX = 500
 """Servers of one user that are remembered without a session."""
 
@@ -147,7 +148,7 @@ def _submit(entrance: Entrance, question: i.Submit) -> Job:
     )
     job = replace(
         job,
-        name=question.name or _name(question.launch),
+        name=_one_line(question.name or _name(question.launch)),
         terms=_restarts(job.terms, question.max_restarts),
         torchrun=question.launch.torchrun,
         requeue=question.requeue,
@@ -169,7 +170,13 @@ def _name(launch: LaunchRow) -> str:
     if "-c" in words[:1]:
         words = ()
     word = next((word for word in words if not word.startswith("-")), program)
-    return word.rsplit("/", 1)[-1][:80]
+    return word.rsplit("/", 1)[-1]
+
+
+def _one_line(name: str) -> str:
+    """As it may stand in everybody's queue: nothing that moves a cursor or breaks a line."""
+    words = "".join(letter if letter.isprintable() else " " for letter in name[: 4 * NAME_MAX])
+    return " ".join(words.split())[:NAME_MAX]
 
 
 def _restarts(terms: Terms, asked: int | None) -> Terms:

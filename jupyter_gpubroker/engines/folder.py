@@ -43,6 +43,7 @@ _AT_ONCE, _READS, _FILES = 65536, 256, 4096
 say is more than enough, what it may cost the broker is not without a limit."""
 _TAIL_BYTES, _TAIL_LINES = 4096, 20
 _STEP_LIMIT = 2**63
+_CODES, _TIMES = range(-64, 256), range(2**63)
 
 
 def rank_log(rank: int) -> str:
@@ -102,10 +103,12 @@ class Folder:
         return sorted(int(match[1]) for match in map(_RANK_LOG.fullmatch, names) if match)
 
     def tail(self, name: str) -> str:
-        """The last lines of a file; empty if there is none."""
+        """The last lines of a file; empty if there is none. They are shown to others than who
+        wrote them: without what would control a terminal."""
         with suppress(OSError), self._open() as folder, self._file(folder, name) as (fd, size):
             data = os.pread(fd, _TAIL_BYTES, max(size - _TAIL_BYTES, 0))
-            return "\n".join(data.decode(errors="replace").splitlines()[-_TAIL_LINES:])
+            lines = data.decode(errors="replace").splitlines()[-_TAIL_LINES:]
+            return "\n".join("".join(filter(_shown, line)) for line in lines)
         return ""
 
     def tell_stop(self, reason: str, time: float) -> None:
@@ -138,7 +141,8 @@ class Folder:
                 facts = _object(os.read(fd, _AT_ONCE))
             self._offsets[name] = 0
             code, time = facts.get("code"), facts.get("time")
-            if isinstance(code, int) and isinstance(time, int):
+            # Whatever is believed here ends in the store: no bool, nothing too large.
+            if type(code) is int and type(time) is int and code in _CODES and time in _TIMES:
                 ended = RankExit(int(match[1]), code, time)
                 self._said = replace(self._said, exits=(*self._said.exits, ended))
 
@@ -197,6 +201,10 @@ class Folder:
         if facts.st_uid != self.uid or not kind(facts.st_mode):
             raise FileNotFoundError(f"something else than the job's own files is in {self.path}")
         return facts
+
+
+def _shown(character: str) -> bool:
+    return character.isprintable() or character == "\t"
 
 
 def _object(text: bytes) -> dict[str, Any]:

@@ -32,6 +32,12 @@ def _no_nul(value: str) -> str:
     return value
 
 
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError(f"{value!r} holds characters that cannot be shown")
+    return value
+
+
 def _file_name(value: str) -> str:
     if not value or "/" in value or "\0" in value or value.startswith("."):
         raise ValueError(f"{value!r} is not a file name")
@@ -61,9 +67,9 @@ Code = Annotated[str, Field(max_length=CODE_MAX)]
 FileName = Annotated[str, AfterValidator(_file_name)]
 Folder = Annotated[str, AfterValidator(_folder)]
 Variable = Annotated[str, Field(max_length=256), AfterValidator(_variable)]
-Name = Annotated[str, Field(max_length=255, pattern=r"^[^/\x00-\x1f]*$")]
+Name = Annotated[str, Field(max_length=255, pattern=r"^[^/]*$"), AfterValidator(_printable)]
 """A user or a server: no slash, for the two make a key ``user/server``."""
-Label = Annotated[str, Field(max_length=255)]
+Label = Annotated[str, Field(max_length=255), AfterValidator(_no_nul)]
 Count = Annotated[int, Field(ge=0, le=BIG)]
 
 

@@ -59,6 +59,14 @@ def test_a_job_is_called_after_what_it_runs(argv: tuple[str, ...], name: str) ->
     assert job.name == name
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [("a\nb\x1b[2J\x9bc", "a b [2J c"), ("\u202ea\u2028", "a"), ("x" * 90, "x" * 80)],
+)
+def test_a_name_stays_within_its_line_in_everybodys_terminal(name: str, shown: str) -> None:
+    assert Theatre().submit("ana", name=name).name == shown
+
+
 def test_two_users_race_for_the_last_gpu_and_one_waits() -> None:
     stage = Theatre(count=1)
     stage.submit("ana", gpus=3, lasts=100)

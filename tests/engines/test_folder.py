@@ -55,6 +55,30 @@ def test_a_linked_folder_is_not_entered(path: Path, tmp_path: Path) -> None:
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"code": True, "time": 1},
+        {"code": 10**30, "time": 1},
+        {"code": -(2**63) - 1, "time": 1},
+        {"code": 1.5, "time": 1},
+        {"code": "1", "time": 1},
+        {"code": 1, "time": False},
+        {"code": 1, "time": 10**30},
+        {"code": 1, "time": -1},
+    ],
+)
+def test_an_exit_that_no_process_has_is_not_believed(path: Path, facts: dict[str, object]) -> None:
+    """It would go into the store, which refuses it and all that goes with it."""
+    (path / "spool" / "exit-0.json").write_text(json.dumps(facts))
+    assert Folder(str(path), ME).said().exits == ()
+
+
+def test_last_words_are_shown_without_control_characters(path: Path) -> None:
+    (path / "rank-0.log").write_bytes(b"a\0b\x1b[31mred\x07\r\n\tend\xff\xe2\x80\xae\n")
+    assert Folder(str(path), ME).tail("rank-0.log") == "ab[31mred\n\tend\ufffd"
+
+
 @pytest.mark.parametrize("what", ["link", "loop", "file", "pipe"])
 def test_a_folder_that_became_something_else_is_not_there(tmp_path: Path, what: str) -> None:
     path = tmp_path / "1"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from jupyter_gpubroker.core.model import Refusal, Request
-from jupyter_gpubroker.wire import In, RequestIn, SubmitIn, refusal_of
+from jupyter_gpubroker.wire import In, RequestIn, SessionIn, SubmitIn, refusal_of
 from jupyter_gpubroker.wire import endpoints as e
 from jupyter_gpubroker.wire.endpoints import Endpoint
 
@@ -91,6 +91,11 @@ def test_an_alternative_of_types_does_not_show_in_the_name_of_the_field() -> Non
 )
 def test_what_would_harm_later_is_refused_now(body: dict[str, object], field: str) -> None:
     assert refusal(SubmitIn, body).field == field
+
+
+@pytest.mark.parametrize("name", ["a/b", "a\n", "\x9b31m", "\u202eb", "a\0"])
+def test_the_name_of_a_server_is_one_that_can_be_shown(name: str) -> None:
+    assert refusal(SessionIn, {"server": name}).field == "server"
 
 
 def test_a_share_is_given_in_one_way() -> None:
