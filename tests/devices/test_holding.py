@@ -49,6 +49,22 @@ def test_holdings_of_one_process_add_up_and_go_one_by_one(lab: Lab) -> None:
     assert holder.ask("touch", 1) == ["ok", [share.device]]
 
 
+@pytest.mark.parametrize(
+    "line",
+    ["", "[", "\xff", "{}", "[1]", "1", "[1, true, 1, 'a', 5]", "[" * 9000, "[9e9, 1, 1, 1]"],
+)
+def test_what_is_no_allocation_blinds_nobody(lab: Lab, line: str) -> None:
+    """Any account may write into the folders of the devices."""
+    share = lab.share()
+    lab.holder("nb1/", share).ask("hold", GIB)
+    path = lab.root / "devices" / share.device / "odd"
+    path.write_text(line, encoding="latin-1")
+    with open(path) as odd:
+        fcntl.flock(odd, fcntl.LOCK_EX)
+        os.mkfifo(path.with_name("pipe"))
+        assert lab.used() == [(share.device, GIB, False)]
+
+
 def test_without_a_grant_nothing_is_held(lab: Lab) -> None:
     share = lab.share()
     word, text = lab.holder("nb1/", share, grant=False).ask("hold", GIB)

@@ -32,6 +32,8 @@ from .. import DeviceError, processes
 from .spec import Spec
 
 ON_DEVICE, PARKED = "devices", "parked"
+_LINE, _LINE_MAX = [int, int, int, str, str], 65536
+"""pid, start, MiB, owner, kernel."""
 _ANYBODY = 0o1777
 """Holders may be other accounts than the broker; sticky: each removes only its own files."""
 
@@ -181,19 +183,30 @@ class World:
 def _facts(path: Path) -> Any:
     """What a living allocation says; ``None`` if its process is gone."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
-        with open(fd, encoding="utf-8", closefd=False) as file:
-            facts = json.load(file)
-        return facts if processes.alive(Process(facts[0], facts[1])) else None
+        facts = _read(fd)
+        return facts if facts and processes.alive(Process(facts[0], facts[1])) else None
     else:
         return None
     finally:
         os.close(fd)
+
+
+def _read(fd: int) -> Any:
+    """The line of an allocation; ``None`` if it is something else: anybody may write here."""
+    try:
+        with open(fd, encoding="utf-8", closefd=False) as file:
+            facts = json.loads(file.read(_LINE_MAX))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(facts, list) or [type(fact) for fact in facts] != _LINE:
+        return None
+    return facts if min(facts[:3]) > 0 and max(facts[:3]) < 2**53 else None
 
 
 @contextmanager
