@@ -22,6 +22,8 @@ from websocket import WebSocketException, create_connection
 from ..until import until
 
 PATIENCE_S = 240.0
+BROKER = "broker"
+"""Name of a server that is no JupyterLab but the broker itself."""
 JOB = "b-…"
 """In a command or a cell: the reader's newest job."""
 
@@ -146,13 +148,13 @@ class Laptop:
     # --- terminals ------------------------------------------------------------------------
 
     def run(self, script: str) -> str:
-        """Commands in a terminal, to their end; what they print. AssertionError if one fails."""
-        done = self._terminal(self._named(script), capture_output=True)
-        assert done.returncode == 0, f"{script}\n{done.stdout}\n{done.stderr}"
-        return str(done.stdout)
+        """Commands in a terminal, to their end; what is printed. AssertionError if one fails."""
+        done = self._terminal(self._named(script))
+        assert done.returncode == 0, f"{script}\n{done.stdout}"
+        return done.stdout
 
     def serve(self, name: str, script: str) -> None:
-        """Commands that do not end: a JupyterLab in the folder ``name``."""
+        """Commands that do not end: a JupyterLab in the folder ``name``, or a ``broker``."""
         log = self._home / f"{name}.log"
         with log.open("w") as output:
             subprocess.Popen(
@@ -163,17 +165,25 @@ class Laptop:
                 stderr=output,
                 start_new_session=True,
             )
-        until(lambda: self._server(name), what=f"the server {name} to be up: {log.read_text()}")
+        try:
+            until(lambda: self._is_up(name), timeout=PATIENCE_S)
+        except AssertionError:
+            raise AssertionError(f"{name} does not come up:\n{log.read_text()}") from None
 
-    def _terminal(self, script: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    def _is_up(self, name: str) -> bool:
+        up = name == BROKER or self._server(name) is not None
+        return up and self._terminal("jupyter gpubroker queue").returncode == 0
+
+    def _terminal(self, script: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["bash", "-ec", script],
             cwd=self._home,
             env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             timeout=PATIENCE_S,
             check=False,
-            **options,
         )
 
     def _named(self, script: str) -> str:
