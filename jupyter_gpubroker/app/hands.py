@@ -151,10 +151,11 @@ class Hands:
             loops += [self._watch_nodes(engine), self._watch_reports(engine, world)]
         self._watching = [asyncio.create_task(loop) for loop in loops]
 
-    def close(self) -> None:
-        """Stop looking."""
+    async def close(self) -> None:
+        """Stop looking; returns when the last look is over."""
         for task in self._watching:
             task.cancel()
+        await asyncio.gather(*self._watching, return_exceptions=True)
 
     async def look_at_nodes(self) -> None:
         """One look at the machines of every engine."""

@@ -228,7 +228,7 @@ class Shell:
 
     async def _close(self) -> None:
         self.ready.clear()
-        self._hands.close()
+        await self._hands.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import pwd
 from collections.abc import Callable
 from pathlib import Path
@@ -101,6 +100,5 @@ async def test_looking_goes_on_after_a_bug(tmp_path: Path) -> None:
     try:
         await until_async(lambda: told("bug in poll") > 1, what="a second look")
     finally:
-        made.close()
-        await asyncio.sleep(0)
+        await made.close()
     assert told("bug in nodes") == 1
