@@ -287,7 +287,7 @@ def _tell_dropped(names: Sequence[str]) -> None:
     secrets = [name for name in names if _may_be_named(name)]
     ours = [name for name in names if name not in secrets]
     if ours:
-        print(f"Not passed on, they belong to this server: {', '.join(families(ours))}")
+        print(f"Not passed on (this server's): {', '.join(families(ours))}")
     if secrets:
         print(f"Not passed on, they look like secrets (--env NAME does): {', '.join(secrets)}")
 
