@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -19,12 +19,10 @@ import psutil
 
 from tests.until import until
 
-# JupyterLab asks a new user about news, and a newcomer's tips would lie over the sidebar.
 QUIET = {
     "@jupyterlab/apputils-extension:notification": {
         "fetchNews": "false",
         "checkForUpdates": False,
-        "doNotDisturbMode": False,
     }
 }
 
@@ -38,14 +36,14 @@ class Person:
     folder: Path
     """Short, since there is a unix socket below it."""
     devices: str = "2x4"
+    """GPUBROKER_SIMULATE; empty = not set."""
     python: str = sys.executable
     labs: list[Lab] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for name in ("home", "config/labconfig", "data", "runtime", "run"):
+        for name in ("home", "config", "data", "runtime", "run"):
             (self.folder / name).mkdir(parents=True, exist_ok=True, mode=0o700)
-        overrides = self.folder / "config/labconfig/default_setting_overrides.json"
-        overrides.write_text(json.dumps(QUIET))
+        be_quiet(self.folder / "config")
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,8 +57,8 @@ class Person:
             "JUPYTER_RUNTIME_DIR": str(self.folder / "runtime"),
             "IPYTHONDIR": str(self.folder / "ipython"),
             "XDG_RUNTIME_DIR": str(self.folder / "run"),
-            "GPUBROKER_SIMULATE": self.devices,
             "OMP_NUM_THREADS": "1",
+            **({"GPUBROKER_SIMULATE": self.devices} if self.devices else {}),
         }
 
     @property
@@ -68,11 +66,11 @@ class Person:
         """Where their own broker listens."""
         return f"unix:{self.folder / 'run/jupyter-gpubroker/socket'}"
 
-    def lab(self, *options: str, **environment: str) -> Lab:
-        """Start ``jupyter lab``; returns when it answers."""
-        lab = Lab(self, options, environment).start()
+    def lab(self, *options: str, through: Sequence[str] = ()) -> Lab:
+        """Start ``jupyter lab``, or a command that starts it; returns when it answers."""
+        lab = Lab(self, options, through)
         self.labs.append(lab)
-        return lab
+        return lab.start()
 
     def start_broker(self) -> None:
         """``jupyter gpubroker serve --solo`` in another terminal."""
@@ -99,8 +97,8 @@ class Lab:
     """One Jupyter server with JupyterLab on a free port of the loopback interface."""
 
     person: Person
-    options: tuple[str, ...] = ()
-    more: Mapping[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    through: Sequence[str] = ()
     url: str = ""
     token: str = ""
     process: subprocess.Popen[bytes] | None = None
@@ -117,15 +115,15 @@ class Lab:
 
     def start(self) -> Self:
         """Start it and wait until it answers."""
-        command = [self.person.python, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1"]
-        command += ["--port=0", "--LabApp.expose_app_in_browser=True", *self.options]
+        command = [*self.through, self.person.python, "-m", "jupyterlab", "--no-browser"]
+        command += ["--ip=127.0.0.1", "--port=0", *self.options]
         if os.geteuid() == 0:
             command.append("--allow-root")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
                 cwd=self.notebooks,
-                env={**self.person.environment, **self.more},
+                env=self.person.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -157,8 +155,7 @@ class Lab:
 
     def write(self, name: str, *cells: str) -> None:
         """A notebook with these cells."""
-        path = self.notebooks / name
-        path.write_text(json.dumps(notebook(*cells)))
+        write_notebook(self.notebooks / name, *cells)
 
     def give_everything_back(self) -> None:
         """Kernels end, jobs are cancelled, the session is discarded."""
@@ -185,9 +182,16 @@ class Lab:
                 self.process.wait(30)
 
 
-def notebook(*cells: str) -> dict[str, Any]:
-    """A notebook file."""
-    return {
+def be_quiet(config: Path) -> None:
+    """JupyterLab asks a newcomer about news, in a message that would lie over the sidebar."""
+    folder = config / "labconfig"
+    folder.mkdir(exist_ok=True)
+    (folder / "default_setting_overrides.json").write_text(json.dumps(QUIET))
+
+
+def write_notebook(path: Path, *cells: str) -> None:
+    """A notebook file with these cells."""
+    content = {
         "cells": [
             {
                 "cell_type": "code",
@@ -206,6 +210,7 @@ def notebook(*cells: str) -> dict[str, Any]:
         "nbformat": 4,
         "nbformat_minor": 5,
     }
+    path.write_text(json.dumps(content))
 
 
 def end_everything_of(folder: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 from uuid import uuid4
 
 from playwright.sync_api import Locator, Page, expect
@@ -60,15 +59,12 @@ class LabPage:
         shown = dock.locator(".jp-Launcher, .jp-Notebook .jp-Cell")
         expect(shown.first).to_be_visible()
 
-    def command(self, name: str, **arguments: Any) -> None:
-        """Run one of JupyterLab's commands, as its menu or palette would."""
-        self.page.evaluate(
-            "([name, args]) => void jupyterapp.commands.execute(name, args)", [name, arguments]
-        )
-
     def theme(self, name: str) -> None:
-        """Light or dark."""
-        self.command("apputils:change-theme", theme=f"JupyterLab {name.title()}")
+        """Light or dark, by the menu."""
+        self.page.locator(".lm-MenuBar-item", has_text="Settings").click()
+        menu = self.page.locator(".lm-Menu")
+        menu.get_by_text("Theme", exact=True).click()
+        menu.get_by_text(f"JupyterLab {name.title()}", exact=True).click()
         light = "true" if name == "light" else "false"
         expect(self.page.locator("body")).to_have_attribute("data-jp-theme-light", light)
         # A curtain lies over the page until the theme's style has arrived.

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.hub.realhub import PATIENCE_S, RealHub
 from tests.until import until
 
 from .conftest import NewPage
-from .lab import ENDED, QUIET
+from .lab import ENDED, be_quiet
 from .pages import LabPage, SpawnForm, log_in
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(600)]
@@ -55,9 +54,7 @@ def one_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHub]:
     """One node with two GPUs."""
     folder = tmp_path_factory.mktemp("hub")
     hub = RealHub(folder, devices="simulated:1x2", policy=POLICY, more=MORE)
-    labconfig = folder / "server-config/labconfig"
-    labconfig.mkdir()
-    (labconfig / "default_setting_overrides.json").write_text(json.dumps(QUIET))
+    be_quiet(folder / "server-config")
     try:
         yield hub.start()
     finally:
