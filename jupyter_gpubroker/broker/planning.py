@@ -160,7 +160,7 @@ def _place(
         placement=placement,
         attempt=job.attempt + 1,
         since=now,
-        expires=now + max(1.0, limit - job.served),
+        expires=now + max(1.0, limit + job.extended - job.served),
         mode=Mode.HELD if session else Mode.HOSTED,
     )
     slow = session and not job.attach

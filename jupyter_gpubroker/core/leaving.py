@@ -242,7 +242,7 @@ def _batch_stopped(job: Job, reason: Reason, event: e.Event, now: Seconds) -> Re
         case Reason.TIME:
             if code == CHECKPOINTED and job.requeue:
                 # It asks for its whole time again, behind those who wait already.
-                return queue(job, now, eligible=now, served=0.0)
+                return queue(job, now, eligible=now, served=0.0, extended=0.0)
             return end(job, State.FAILED, "time limit", now)
         case Reason.LOST:
             if job.restarts < job.terms.max_restarts:

@@ -148,7 +148,7 @@ def kept_lost(job: Job, event: e.KeptLost, _now: Seconds) -> Result:
 def resume(job: Job, _event: e.Resume, now: Seconds) -> Result:
     """PARKED -> QUEUED; after a time limit it is a new request of time."""
     if job.parked_for is Reason.TIME:
-        return queue(job, now, eligible=now, submitted=now, served=0.0)
+        return queue(job, now, eligible=now, submitted=now, served=0.0, extended=0.0)
     return queue(job, now, eligible=now)
 
 
@@ -242,7 +242,7 @@ def extend(job: Job, event: e.Extend, _now: Seconds) -> Result:
     """More leased time."""
     assert job.lease is not None
     lease = replace(job.lease, expires=job.lease.expires + event.seconds)
-    return replace(job, lease=lease), ()
+    return replace(job, lease=lease, extended=job.extended + event.seconds), ()
 
 
 def mark(job: Job, event: e.Mark, _now: Seconds) -> Result:

@@ -276,6 +276,27 @@ def test_extending_harms_nobody() -> None:
         alone.ask(i.Ask("user:ana", other.id, e.Extend(8 * 86400)))
 
 
+def test_an_extension_outlives_a_park() -> None:
+    stage = Theatre()
+    job = stage.session("ana", gpus=1)
+    stage.run(3)
+    stage.ask(i.Ask("user:ana", job.id, e.Extend(1000)))
+    lease = stage.job(job.id).lease
+    assert lease is not None
+    parked_at = stage.now
+    stage.ask(i.Ask("user:ana", job.id, e.Park()))
+    stage.run(30)
+    parked = stage.job(job.id)
+    assert parked.state is State.PARKED
+    assert parked.served >= parked_at - lease.since
+    stage.ask(i.Ask("user:ana", job.id, e.Resume(person=True)))
+    stage.run(3)
+    again = stage.job(job.id).lease
+    assert again is not None
+    left = lease.expires - lease.since - parked.served
+    assert again.expires - again.since == pytest.approx(left)
+
+
 def test_a_stubborn_job_is_killed_before_its_gpus_are_given_away() -> None:
     stage = Theatre(count=1)
     job = stage.submit("ana", gpus=4, lasts=10_000)

@@ -83,6 +83,8 @@ class Job:
     """Nodes not to be tried until that time."""
     served: Seconds = 0.0
     """Leased seconds of this request in leases that ended; the time limit counts them."""
+    extended: Seconds = 0.0
+    """What extensions added to the time limit of this request."""
     gpu_seconds: float = 0.0
     shield_until: Seconds = 0.0
     keeps_used: int = 0
