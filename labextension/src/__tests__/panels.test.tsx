@@ -36,6 +36,15 @@ describe('queue', () => {
     expect(page.one('.gpub-mod-mine').textContent).toMatch(/Position 2Sessionyou/);
   });
 
+  test('a session is called after its server, where that has a name', () => {
+    const named = { kind: 'session' as const, name: 'ana/two' };
+    open(Queue, { queue: [row(named), row({ ...named, id: 's-2', name: 'ana/' })] });
+    expect(page.all('.gpub-name').map(name => name.textContent)).toEqual([
+      'Session two',
+      'Session'
+    ]);
+  });
+
   test('queues are named only where there are several', () => {
     open(Queue, { queue: [row(), row({ id: 'b-2', queue: 'teaching' })] });
     expect(page.text).toMatch(/research · waiting.*teaching · waiting/);

@@ -192,7 +192,7 @@ function Parked({ session, now }: { session: IJob; now: number }): JSX.Element {
 
 function Waiting({ session, now }: { session: IJob; now: number }): JSX.Element {
   const { why } = session;
-  const since = `Waiting since ${clockTime(session.submitted, now)}.`;
+  const since = `Waiting since ${clockTime(session.since, now)}.`;
   if (why === null) {
     return <p className="gpub-story">{since}</p>;
   }

@@ -38,7 +38,7 @@ interface IRowProps {
 }
 
 function Row({ row, place, queue, now }: IRowProps): JSX.Element {
-  const name = row.name || (row.kind === 'session' ? 'Session' : row.id);
+  const name = row.kind === 'session' ? sessionName(row) : row.name || row.id;
   return (
     <li className={`gpub-row${row.mine ? ' gpub-mod-mine' : ''}`}>
       <span className="gpub-place">
@@ -61,4 +61,10 @@ function Row({ row, place, queue, now }: IRowProps): JSX.Element {
       </div>
     </li>
   );
+}
+
+/** A session is named after its server; the default server has no name. */
+function sessionName(row: IQueueRow): string {
+  const server = row.name.slice(row.name.indexOf('/') + 1);
+  return server ? `Session ${server}` : 'Session';
 }
