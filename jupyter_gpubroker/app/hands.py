@@ -74,7 +74,7 @@ class Hands:
             "memory": caps.memory,
             "fault": caps.fault,
             "parkable": bool(job.terms.park) and caps.parks,
-            "sentence": "; ".join(filter(None, (caps.sentence, self._setup.isolation))),
+            "sentence": " ".join(filter(None, (caps.sentence, self._setup.isolation))),
         }
 
     # --- duties -------------------------------------------------------------------------

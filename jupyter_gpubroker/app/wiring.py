@@ -46,7 +46,7 @@ def make_setup(app: ServeApp) -> tuple[Setup, WriterLock]:
         jobs_folder=_jobs_folder(app.jobs_dir),
         parse_policy=policies.parse,
         account=_accounts(run_as),
-        isolation="no isolation between users" if run_as == "self" and not app.solo else "",
+        isolation="No isolation between users." if run_as == "self" and not app.solo else "",
         problems=problems,
         clock=clock,
     )

@@ -131,7 +131,7 @@ def test_the_form_offers_what_is_possible_and_the_lab_shows_what_was_chosen(
     sidebar = page.sidebar.open()
     sidebar.is_title("GPU attached")
     expect(sidebar.my_gpu).to_contain_text("0.5 GPU on node1")
-    expect(sidebar.my_gpu).to_contain_text("no isolation between users")
+    expect(sidebar.my_gpu).to_contain_text("nothing is computed. No isolation between users.")
     expect(sidebar.all.locator(".gpub-summary")).to_have_text("1.5 of 2 GPUs free")
 
 
