@@ -51,7 +51,7 @@ def environ_of(pid: int) -> Mapping[str, str]:
         data = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return {}
-    pairs = (os.fsdecode(item).partition("=") for item in data.split(b"\0") if item)
+    pairs = (item.decode(errors="replace").partition("=") for item in data.split(b"\0") if item)
     return {name: value for name, _, value in pairs}
 
 

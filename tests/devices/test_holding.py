@@ -65,6 +65,13 @@ def test_what_is_no_allocation_blinds_nobody(lab: Lab, line: str) -> None:
         assert lab.used() == [(share.device, GIB, False)]
 
 
+def test_the_name_of_a_kernel_is_text_whatever_its_environment_says(lab: Lab) -> None:
+    share = lab.share()
+    lab.holder("nb1/", share, kernel="k\udcff1").ask("hold", GIB)
+    (kept,) = lab.devices.park("nb1/")
+    assert kept.kernel == "k?1"
+
+
 def test_without_a_grant_nothing_is_held(lab: Lab) -> None:
     share = lab.share()
     word, text = lab.holder("nb1/", share, grant=False).ask("hold", GIB)

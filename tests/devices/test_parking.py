@@ -132,7 +132,7 @@ def test_what_was_parked_goes_with_its_process(lab: Lab) -> None:
     holder.ask("hold", GIB)
     kept = lab.devices.park("nb1/")
     holder.kill()
-    until(lambda: not lab.devices.parked(), what="the image of the killed process")
+    until(lambda: processes.process_of(holder.pid) is None, what="the end of the process")
     with pytest.raises(DeviceError, match=f"process {holder.pid} is gone"):
         lab.devices.restore(kept, [share])
 
@@ -144,7 +144,7 @@ def test_one_process_that_is_gone_leaves_the_others_parked(lab: Lab) -> None:
     dies.ask("hold", GIB)
     kept = lab.devices.park("nb1/")
     dies.kill()
-    until(lambda: len(lab.devices.parked()) == 1, what="the image of the killed process")
+    until(lambda: processes.process_of(dies.pid) is None, what="the end of the process")
     with pytest.raises(DeviceError, match="is gone"):
         lab.devices.restore(kept, [share])
     assert lives.ask("parked", 0) == ["ok", True]

@@ -206,7 +206,10 @@ def _read(fd: int) -> Any:
         return None
     if not isinstance(facts, list) or [type(fact) for fact in facts] != _LINE:
         return None
-    return facts if min(facts[:3]) > 0 and max(facts[:3]) < 2**53 else None
+    if min(facts[:3]) <= 0 or max(facts[:3]) >= 2**53:
+        return None
+    # From an environment of any bytes: what is not text cannot be stored or shown.
+    return [*facts[:3], *(text.encode(errors="replace").decode() for text in facts[3:])]
 
 
 @contextmanager
