@@ -104,8 +104,6 @@ class ClassDoc(_Strict):
     """What a parked session kept is deleted after so long."""
     holder_grace: Time = 300.0
     """A server that died may come back so long and finds its session."""
-    hold: Time = 30 * 86400.0
-    """Of a job that is held back. Nothing holds jobs back yet."""
     max_wait: Time | None = None
     """A job that waits longer fails; what is parked stays parked."""
     restarts: int = Field(3, ge=0, le=1000)
@@ -127,7 +125,6 @@ class ClassDoc(_Strict):
             keeps=self.keep.times,
             kept_for=self.parked,
             holder_grace=self.holder_grace,
-            hold=self.hold,
             max_wait=self.max_wait,
             max_restarts=self.restarts,
         )
@@ -161,8 +158,6 @@ class PolicyDoc(_Strict):
     """Which of the GPUs that fit: those that leave the most useful rest, or the fullest."""
     half_life: Time = 7 * 86400.0
     """After so long, GPU time that somebody used counts half when the queue is ordered."""
-    affinity_wait: Time = 600.0
-    """Has no effect yet: a session whose GPU memory is parked waits for its own GPUs."""
     classes: dict[Name, ClassDoc] = Field(min_length=1)
     """Terms by name. What names no class gets the first one of its kind."""
     queues: dict[Name, QueueDoc] = Field(min_length=1)
@@ -184,7 +179,6 @@ DEFAULT_DOCUMENT = """\
 default_queue: default
 placement: fragmentation    # or best-fit
 half_life: 7d               # decay of the usage that fair share looks at
-affinity_wait: 10m          # how long a parked session waits for its own node
 
 classes:
   interactive:              # notebooks
@@ -305,7 +299,6 @@ def parse(text: str, revision: int = 0) -> Policy:
         revision=revision,
         placement=doc.placement,
         half_life=doc.half_life,
-        affinity_wait=doc.affinity_wait,
     )
 
 

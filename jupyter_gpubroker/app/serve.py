@@ -143,7 +143,7 @@ class Serving:
         shell = Shell(setup)
         app = make_app(shell, self._auth(), self._prefix(), clock=setup.clock)
         server = Server(app, max_body_size=BODY_MAX)
-        if self.app.solo and not lock.acquire(blocking=False):
+        if self.app.solo and await self._taken(lock):
             log.info("another broker of this user runs already")
             return
         await self._listen(server)
@@ -153,6 +153,14 @@ class Serving:
             server.stop()
             await server.close_all_connections()
             lock.release()
+
+    async def _taken(self, lock: WriterLock) -> bool:
+        """Whether another broker has the lock; a store that does not answer has no broker."""
+        try:
+            return not await asyncio.to_thread(lock.acquire, blocking=False)
+        except StoreError as error:
+            log.warning("store: %s", error)
+            return False
 
     async def _serve(self, shell: Shell, lock: WriterLock, server: Server) -> None:
         async def work() -> None:

@@ -49,7 +49,7 @@ def judge(world: World, job: Job, now: Seconds) -> Judgement:
         return Judgement(None, after, None if busy else since, ready)
     memory_mib = world.memory_mib.get(job.id, 0)
     facts = (
-        f"{len(activity.kernels)} kernels, {len(busy)} busy without GPU use, "
+        f"{len(activity.kernels)} kernels, {len(busy)} sources of use still busy, "
         f"quiet for {now - since:.0f} s; {memory_mib} MiB on its GPUs"
     )
     return Judgement(Idle(since, memory_mib, facts), after, since)

@@ -56,7 +56,6 @@ class Policy:
     revision: int = 0
     placement: PlacementRule = PlacementRule.FRAGMENTATION
     half_life: Seconds = 7 * 86400.0
-    affinity_wait: Seconds = 600.0
     nodes_considered: int = 64
     """Nodes looked at for victims of one Job."""
     jobs_considered: int = 2000
