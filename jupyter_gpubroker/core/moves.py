@@ -191,6 +191,7 @@ def started(job: Job, event: e.Started, now: Seconds) -> Result:
         parked_for=None,
         prepared=True,
         started_attempt=job.attempt,
+        start_failures=0,
         shield_until=now + job.terms.shield,
     ), ()
 

@@ -201,7 +201,8 @@ def _child(spec: Spec, tell: int, wait: int) -> NoReturn:
     if os.read(wait, 1) != b"x":
         os._exit(1)
     try:
-        for signum in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores these; exec keeps that
+        # Python ignores some signals, nohup another; exec would keep that.
+        for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(signum, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         _exec(spec["argv"], spec["env"])
