@@ -11,12 +11,17 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # A warning here is ours to mend; elsewhere it may be a third party's.
 OURS = ("core", "store", "broker", "client")
+
+# How long an example takes says something of the machine, not of the code.
+hypothesis.settings.register_profile("ours", deadline=None)
+hypothesis.settings.load_profile("ours")
 
 # Settings of the machine or of an outer Jupyter that would leak into what a test starts.
 STRAY = ("GPUBROKER_", "JUPYTERHUB_", "JPY_", "JUPYTER_", "CUDA_", "NVIDIA_")
