@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import functools
+import logging
 import re
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 
+from tornado.log import access_log
 from tornado.web import Application, HTTPError, RequestHandler, url
 
 from ..core.model import Seconds
@@ -50,7 +52,16 @@ def make_app(
         [*handlers, root],
         default_handler_class=_Nowhere,
         default_handler_args={"service": service, "routes": {}},
+        log_function=_log,
     )
+
+
+def _log(handler: RequestHandler) -> None:
+    """One line per request, without its query: people put tokens there."""
+    status, request = handler.get_status(), handler.request
+    level = logging.INFO if status < 400 else logging.WARNING if status < 500 else logging.ERROR
+    took = 1000 * request.request_time()
+    access_log.log(level, "%d %s %s %.1fms", status, request.method, request.path, took)
 
 
 def _version() -> str:

@@ -309,3 +309,15 @@ async def test_a_user_unknown_to_this_machine_shares_no_identity(
     ((status, answer),) = await ask_as(overflow_uid(), url, ("GET", "/api/v1/me", None))
     assert status == 403
     assert "container" in str(answer)
+
+
+@pytest.mark.asyncio
+async def test_a_token_in_a_query_reaches_no_log(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with house.http("") as http:
+        response = await http.get("api/v1/me", params={"token": "hunter2"})
+    assert response.status_code == 401
+    lines = [record.getMessage() for record in caplog.records if record.name == "tornado.access"]
+    assert any("401 GET" in line and "/api/v1/me" in line for line in lines)
+    assert not any("hunter2" in line for line in lines)
