@@ -37,4 +37,5 @@ for step in range(20):
         mean = loss.detach().clone()
         dist.all_reduce(mean)
         print(f"rank {rank} step {step} loss {mean.item() / world:.3f}", flush=True)
+dist.barrier()  # nobody leaves while a peer still talks to it
 dist.destroy_process_group()
