@@ -34,6 +34,8 @@ from .shim import put
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.\d+", re.ASCII)
 _REMEMBERED: Seconds = 31 * 86400.0
 """Longer than a job's folder is kept, and than any call can be late."""
+_HALF_DONE: Seconds = 86400.0
+"""Longer than it takes to write a record or to remove a folder."""
 _STRENGTH = tuple(Stop)
 
 
@@ -154,11 +156,16 @@ class Records:
         self.discard(key)
 
     def prune(self, now: Seconds) -> None:
-        """Drop the records of what was forgotten a month ago."""
+        """Drop the records of what was forgotten a month ago, and what a crash has left of a
+        folder: without its record nothing was started, or it was being forgotten."""
         with suppress(FileNotFoundError):
             for entry in os.scandir(self._ended):
                 if entry.stat().st_ctime < now - _REMEMBERED:
                     os.unlink(entry.path)
+            for entry in os.scandir(self._runs):
+                old = entry.stat().st_ctime < now - _HALF_DONE
+                if old and not os.path.exists(f"{entry.path}/record.json"):
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,6 +72,18 @@ def test_what_was_forgotten_a_month_ago_is_dropped(tmp_path: Path) -> None:
     assert records.forgotten(KEY) == RECORD
     records.prune(now + 32 * 86400)
     assert records.forgotten(KEY) is None
+
+
+def test_what_a_crash_left_of_a_folder_is_dropped_a_day_later(tmp_path: Path) -> None:
+    records = Records(tmp_path, "broker-1")
+    records.save(RECORD)
+    left = tmp_path / "runs" / "b-left.1" / "0"
+    left.mkdir(parents=True)
+    records.prune(time.time() + 3600)
+    assert left.exists()
+    records.prune(time.time() + 86500)
+    assert not left.parent.exists()
+    assert records.get(RECORD.key) == RECORD
 
 
 def test_a_draft_left_by_a_crash_is_no_record(tmp_path: Path) -> None:
