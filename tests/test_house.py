@@ -65,6 +65,7 @@ RULES: dict[str, tuple[Rule, Callable[[], Sequence[Source]]]] = {
     "nothing is put off in a comment": (text.put_off, _code),
     "no folder of one machine is named": (text.machine_paths, sources),
     "no package registry is named": (text.registry_hosts, sources),
+    "no cancel is lost": (text.lost_cancels, lambda: python(PACKAGE)),
     "tests do not sleep": (text.sleeps, lambda: python("tests")),
     "tests have no mocks": (text.doubles, lambda: python("tests")),
     "a skip says what would enable it": (text.skips, lambda: python("tests")),

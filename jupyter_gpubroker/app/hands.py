@@ -186,7 +186,8 @@ class Hands:
             )
             with suppress(TimeoutError):
                 pause = POLL_BUSY_S if moving else POLL_CALM_S
-                await asyncio.wait_for(self._look.wait(), pause)
+                async with asyncio.timeout(pause):
+                    await self._look.wait()
             await asyncio.sleep(0.02)  # a burst of finished duties is one look
 
     def _down(self, engine: Engine, error: Exception) -> None:

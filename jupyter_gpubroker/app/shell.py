@@ -78,7 +78,8 @@ class Shell:
         """Only a broker that is just coming up is worth waiting for."""
         if self.world.problems.get("store") == STORE_MISSING:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.ready.wait(), OPEN_PATIENCE_S)
+                async with asyncio.timeout(OPEN_PATIENCE_S):
+                    await self.ready.wait()
         if not self.ready.is_set():
             raise Degraded(self.world.problems.get("store", STORE_MISSING))
 
@@ -185,7 +186,8 @@ class Shell:
         timeout = None if wake is None else max(0.0, wake - self.clock())
         news = []
         try:
-            news.append(await asyncio.wait_for(self._inbox.get(), timeout))
+            async with asyncio.timeout(timeout):
+                news.append(await self._inbox.get())
         except TimeoutError:
             return []
         while not self._inbox.empty():

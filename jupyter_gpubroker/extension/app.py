@@ -85,7 +85,8 @@ class GPUBrokerExtension(ExtensionApp):
         self._running = None
         if self.link.identity.drawn:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.link.release(), STOP_S)
+                async with asyncio.timeout(STOP_S):
+                    await self.link.release()
         await self.link.close()
         KernelProvisionerFactory.instance().default_provisioner_name = self._default_provisioner
         provisioner.bind_with(None)

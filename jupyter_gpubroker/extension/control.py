@@ -83,7 +83,8 @@ async def _exchange(
     stream.on_recv(receive)
     try:
         session.send(stream, types[0], dict(content))
-        return await asyncio.wait_for(reply, seconds)
+        async with asyncio.timeout(seconds):
+            return await reply
     except TimeoutError:
         return None
     finally:

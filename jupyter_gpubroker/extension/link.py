@@ -173,7 +173,8 @@ class Link:
     async def _report(self, client: AsyncClient) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), REPORT_S)
+                async with asyncio.timeout(REPORT_S):
+                    await self._news.wait()
             await asyncio.sleep(SETTLE_S)
             self._news.clear()
             report = ActivityIn(

@@ -158,7 +158,8 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     async def _start_server(self) -> Any:
         limit = self.server_start_timeout
         try:
-            return await asyncio.wait_for(maybe_future(super().start()), limit)
+            async with asyncio.timeout(limit):
+                return await maybe_future(super().start())
         except TimeoutError as error:
             text = f"The server did not start within {limit:g} s (server_start_timeout)."
             self.log.error("%s: %s", self._log_name, text)

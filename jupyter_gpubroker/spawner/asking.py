@@ -174,7 +174,8 @@ class Asking:
                         yield error
                     await asyncio.sleep(BURST_S)
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(news.wait(), LOOK_EVERY_S)
+                        async with asyncio.timeout(LOOK_EVERY_S):
+                            await news.wait()
             finally:
                 follower.cancel()
                 await asyncio.gather(follower, return_exceptions=True)

@@ -3,24 +3,21 @@
 
 from __future__ import annotations
 
-import pwd
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpubroker import policy
 from jupyter_gpubroker.app.hands import Hands
-from jupyter_gpubroker.app.setup import Setup
 from jupyter_gpubroker.broker import inputs as i
 from jupyter_gpubroker.broker.world import World
 from jupyter_gpubroker.core.model import Key, Node
-from jupyter_gpubroker.devices.simulated import SimulatedDevices
 from jupyter_gpubroker.engines import Poll
 from jupyter_gpubroker.engines.local import LocalEngine
 from jupyter_gpubroker.store import LaunchRow, StoreError
-from jupyter_gpubroker.store.memory import MemoryStore
 from tests.until import until_async
+
+from .setups import setup_in
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,23 +37,12 @@ class Odd(LocalEngine):
 def hands(
     folder: Path, put: Callable[[i.Fact], None], row: Callable[[], LaunchRow | None]
 ) -> tuple[Hands, World]:
-    devices = SimulatedDevices.create(folder / "world", "1x1")
-    store = MemoryStore()
-    setup = Setup(
-        store=store,
-        engines={"local": Odd(devices, folder / "state", "id", "self", lambda: 1.0)},
-        devices=devices,
-        policy=policy.default(),
-        policy_document=policy.DEFAULT_DOCUMENT,
-        jobs_folder=lambda account: Path(pwd.getpwnam(account).pw_dir),
-        parse_policy=policy.parse,
-        account=lambda user: user,
-    )
+    setup = setup_in(folder, Odd)
 
     async def launch_row(_job: str) -> LaunchRow | None:
         return row()
 
-    world = World.of(store.open(), setup.policy, 1.0)
+    world = World.of(setup.store.open(), setup.policy, 1.0)
     return Hands(setup, put, launch_row), world
 
 

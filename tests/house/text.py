@@ -37,6 +37,7 @@ FOLDERS = re.compile(r"(?<![\w.~/-])/" + _any_of(["work", "root"]) + "/")
 LATER = re.compile(r"\b" + _any_of(["TO" + "DO", "FIX" + "ME", "XX" + "X"]) + r"\b")
 LINK = re.compile(r"\]\(\s*<?([^)\s>]+)>?[^)]*\)")
 SLEEP = re.compile(r"\b(?:sleep|wait_for_timeout|waitForTimeout)\(")
+WAIT_FOR = re.compile(r"\basyncio[.]wait_for\(")
 DOUBLES = frozenset({"MagicMock", "AsyncMock", "Mock", "create_autospec"})
 CONDITION = re.compile(r"\bif\b|\bcase\b|\?|===?|!==?|&&|\|\|")
 
@@ -78,6 +79,11 @@ def registry_hosts(sources: Sequence[Source]) -> list[str]:
 def sleeps(tests: Sequence[Source]) -> list[str]:
     """Tests that wait for time to pass instead of for what they need."""
     return _lines(tests, SLEEP, "sleeps; wait with tests/until.py")
+
+
+def lost_cancels(sources: Sequence[Source]) -> list[str]:
+    """``asyncio.wait_for``: before Python 3.12 it drops a cancel that comes with the result."""
+    return _lines(sources, WAIT_FOR, "may lose a cancel; use asyncio.timeout")
 
 
 def simulated_in_the_browser(typescript: Sequence[Source]) -> list[str]:

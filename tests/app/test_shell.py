@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The loop around the broker ends when it is told to, whatever comes at that moment."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpubroker.app.shell import Shell
+from jupyter_gpubroker.broker import inputs as i
+from jupyter_gpubroker.core.model import Holder, Request
+from tests.until import until_async
+
+from .setups import setup_in
+
+pytestmark = pytest.mark.asyncio
+
+
+async def tick() -> None:
+    """One round of the loop."""
+    loop = asyncio.get_running_loop()
+    passed = loop.create_future()
+    loop.call_soon(passed.set_result, None)
+    await passed
+
+
+@pytest.mark.parametrize("ticks", range(4))
+async def test_a_broker_that_is_told_to_end_ends_also_while_news_come(
+    tmp_path: Path, ticks: int
+) -> None:
+    shell = Shell(setup_in(tmp_path))
+    running = asyncio.create_task(shell.run())
+    session = await shell.ask(i.OpenSession("peer:1", "ana", "ana/", Request(gpus=1), 1))
+    await shell.ask(i.ServerHello("peer:1", "ana/", 1, Holder("elsewhere", "boot", 1, 1)))
+    assert session is not None
+    await until_async(lambda: shell.world.jobs[session.id].prepared, what="a deadline to wait for")
+    await asyncio.wait([running], timeout=0.2)  # until it waits for it
+    shell.put(i.EngineDown("other", "news"))
+    for _ in range(ticks):
+        await tick()
+    running.cancel()
+    done, _ = await asyncio.wait([running], timeout=60)
+    assert done, "it has lost the cancel and goes on"
+    assert running.cancelled()
