@@ -140,7 +140,7 @@ def _submit(entrance: Entrance, question: i.Submit) -> Job:
     if question.idempotency:
         known = batch.world.submits.get((question.user, question.idempotency))
         if known is not None and known in batch.world.jobs:
-            return batch.world.jobs[known]
+            return _repeated(batch.world.jobs[known], question)
     if not question.launch.argv:
         raise Refusal("argv", "must name a program", "for example: python train.py")
     job = entrance.make(
@@ -148,7 +148,7 @@ def _submit(entrance: Entrance, question: i.Submit) -> Job:
     )
     job = replace(
         job,
-        name=_one_line(question.name or _name(question.launch)),
+        name=_called(question),
         terms=_restarts(job.terms, question.max_restarts),
         torchrun=question.launch.torchrun,
         requeue=question.requeue,
@@ -171,6 +171,25 @@ def _name(launch: LaunchRow) -> str:
         words = ()
     word = next((word for word in words if not word.startswith("-")), program)
     return word.rsplit("/", 1)[-1]
+
+
+def _called(question: i.Submit) -> str:
+    return _one_line(question.name or _name(question.launch))
+
+
+def _repeated(job: Job, question: i.Submit) -> Job:
+    """The Job that the key made before; Conflict where another is asked for with it, which
+    would never run."""
+    asked = question.request
+    same = (
+        replace(asked, time_limit=asked.time_limit or job.request.time_limit) == job.request
+        and _called(question) == job.name
+        and question.queue in ("", job.queue)
+        and question.class_name in ("", job.class_name)
+    )
+    if not same:
+        raise Conflict(f"this Idempotency-Key was used for another job, {job.id}")
+    return job
 
 
 def _one_line(name: str) -> str:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from jupyter_gpubroker import policy
@@ -40,6 +42,14 @@ def test_the_same_idempotency_key_gives_the_same_job() -> None:
     first = stage.submit("ana", idempotency="x")
     assert stage.submit("ana", idempotency="x").id == first.id
     assert stage.submit("bo", idempotency="x").id != first.id
+
+
+@pytest.mark.parametrize("other", [{"gpus": 2}, {"name": "other"}])
+def test_the_key_of_another_job_is_no_way_to_lose_one(other: dict[str, Any]) -> None:
+    stage = Theatre()
+    first = stage.submit("ana", idempotency="x")
+    with pytest.raises(Conflict, match=first.id):
+        stage.submit("ana", idempotency="x", **other)
 
 
 @pytest.mark.parametrize(
