@@ -76,7 +76,8 @@ class Shell:
 
     async def opened(self) -> None:
         """Only a broker that is just coming up is worth waiting for."""
-        if self.world.problems.get("store") == STORE_MISSING:
+        # No such problem any more, and not ready: it looks at the nodes.
+        if self.world.problems.get("store", STORE_MISSING) == STORE_MISSING:
             with suppress(TimeoutError):
                 async with asyncio.timeout(OPEN_PATIENCE_S):
                     await self.ready.wait()

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpubroker.app.shell import Shell
 from jupyter_gpubroker.broker import inputs as i
-from jupyter_gpubroker.core.model import Holder, Request
+from jupyter_gpubroker.core.model import Holder, Node, Request
+from jupyter_gpubroker.engines.local import LocalEngine
 from tests.until import until_async
 
 from .setups import setup_in
@@ -44,3 +46,27 @@ async def test_a_broker_that_is_told_to_end_ends_also_while_news_come(
     done, _ = await asyncio.wait([running], timeout=60)
     assert done, "it has lost the cancel and goes on"
     assert running.cancelled()
+
+
+class Slow(LocalEngine):
+    """An engine whose first look at its machines takes time."""
+
+    seen: asyncio.Event
+
+    async def nodes(self) -> Sequence[Node]:
+        await self.seen.wait()
+        return await super().nodes()
+
+
+async def test_whoever_asks_while_the_broker_looks_at_its_machines_waits(tmp_path: Path) -> None:
+    Slow.seen = asyncio.Event()
+    shell = Shell(setup_in(tmp_path, Slow))
+    running = asyncio.create_task(shell.run())
+    await until_async(lambda: "store" not in shell.world.problems, what="an open store")
+    asked = asyncio.create_task(shell.opened())
+    await asyncio.wait([asked], timeout=0.1)
+    assert not asked.done()
+    Slow.seen.set()
+    await asked
+    running.cancel()
+    await asyncio.wait([running])
