@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 BIND_PATIENCE_S = 60.0
 LOCK_RETRY_S = 0.2
+TAKEN_S = 2.0
+"""A lock that is held for longer is another broker's."""
 SOLO_LINGER_S = 600.0
 """A solo broker ends so long after its last client, if nothing runs, waits or is parked."""
 
@@ -155,12 +157,18 @@ class Serving:
             lock.release()
 
     async def _taken(self, lock: WriterLock) -> bool:
-        """Whether another broker has the lock; a store that does not answer has no broker."""
+        """Whether another broker has the lock; a store that does not answer has no broker.
+
+        Of a broker that was killed, a child on its way to exec may have it for a moment."""
+        end = time.monotonic() + TAKEN_S
         try:
-            return not await asyncio.to_thread(lock.acquire, blocking=False)
+            while not await asyncio.to_thread(lock.acquire, blocking=False):
+                if time.monotonic() > end:
+                    return True
+                await asyncio.sleep(LOCK_RETRY_S)
         except StoreError as error:
             log.warning("store: %s", error)
-            return False
+        return False
 
     async def _serve(self, shell: Shell, lock: WriterLock, server: Server) -> None:
         async def work() -> None:
