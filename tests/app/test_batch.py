@@ -104,8 +104,11 @@ def test_two_who_race_for_the_last_gpu_never_both_get_it(broker: SoloBroker) -> 
         racer.join()
     up = broker.folder / "up"
     until(lambda: up.exists() and up.read_text() == "xxx", what="one of them to run")
-    states = sorted(client.show(job).state for job in found)
-    assert states == ["queued", "running"]
+
+    def states() -> list[str]:
+        return sorted(client.show(job).state for job in found)
+
+    until(lambda: states() == ["queued", "running"], what="one to run and one to wait")
     waiting = next(row for row in client.queue() if row.id in found)
     assert waiting.why is not None
     assert waiting.why.position == 1

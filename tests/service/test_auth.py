@@ -318,6 +318,7 @@ async def test_a_token_in_a_query_reaches_no_log(
     async with house.http("") as http:
         response = await http.get("api/v1/me", params={"token": "hunter2"})
     assert response.status_code == 401
-    lines = [record.getMessage() for record in caplog.records if record.name == "tornado.access"]
+    # A JupyterHub in this process, of another test, has renamed tornado's loggers.
+    lines = [record.getMessage() for record in caplog.records if "httpx" not in record.name]
     assert any("401 GET" in line and "/api/v1/me" in line for line in lines)
     assert not any("hunter2" in line for line in lines)
