@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
-from ..core.model import Kept, Node, Placement, Process, Share
+from ..core.model import Kept, Node, Placement, Process, Seconds, Share
 
 
 class DeviceError(Exception):
@@ -29,6 +30,28 @@ class Use:
     """``GPUBROKER_SESSION`` or ``GPUBROKER_JOB`` of its launch environment, if any."""
     parked: bool = False
     """Its memory is in host RAM; it does not use the device."""
+
+
+class EventKind(StrEnum):
+    """What happened to a device."""
+
+    LOST = "lost"
+    """It does not answer any more."""
+    FAULT = "fault"
+    """It failed, and is not usable until it is proven healthy."""
+    CHANGED = "changed"
+    """Something else: memory was taken or freed, a fault is over, slices were made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEvent:
+    """Something happened: a reason to look, never a fact to rely on."""
+
+    device: str
+    """Empty = it is not known which; of a GPU with MIG slices that GPU."""
+    kind: EventKind
+    text: str = ""
+    """For people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +84,14 @@ class Devices(Protocol):
 
         DeviceError where a device that may be in use does not answer: that a process is not
         listed proves something only in an answer."""
+        ...
+
+    def events(self, timeout: Seconds) -> Sequence[DeviceEvent]:
+        """Wait until something has happened since the last call; nothing after ``timeout``.
+
+        For one thread of its own. No library or driver = no events; what is told may be less
+        than what happens, so that looking now and then stays necessary. DeviceError where
+        this cannot be watched at all."""
         ...
 
     def environment(self, placement: Placement) -> Mapping[str, str]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pynvml
 
-from ..core.model import Device, Kept, Node, Placement, Process, Share
-from . import DeviceCaps, DeviceError, Use, processes
+from ..core.model import Device, Kept, Node, Placement, Process, Seconds, Share
+from . import DeviceCaps, DeviceError, DeviceEvent, EventKind, Use, health, processes
 
 _MIB = 2**20
 _NO_PARKING = "GPU memory cannot be parked on these devices"
@@ -29,6 +31,10 @@ class _Found:
 
     device: Device
     handle: Any
+
+    def noted(self, note: str) -> _Found:
+        """The same, not usable for that reason."""
+        return replace(self, device=replace(self.device, usable=False, note=note))
 
 
 class NvmlDevices:
@@ -53,12 +59,19 @@ class NvmlDevices:
         """Why there are no GPUs, or what is wrong with one; empty while all answer."""
         self._initialised = False
         self._known: dict[str, tuple[Device, ...]] = {}
+        """GPU -> its devices, as they were when it answered last."""
+        self._faults: dict[str, str] = {}
+        """GPU -> what the driver told of it; until the driver says that it is healthy."""
+        self._alarm: health.Alarm | None = None
+        self._deaf = ""
+        """Why the last wait for events failed; empty = it did not."""
         self.inventory()
 
     def inventory(self) -> Sequence[Node]:
         """This host as one node, looked at anew.
 
-        A device that stopped answering stays, unusable; so does one with a foreign process."""
+        A device that stopped answering stays, unusable; so does one with a fault or a foreign
+        process."""
         try:
             found, errors = self._look()
         except pynvml.NVMLError as error:
@@ -66,7 +79,7 @@ class NvmlDevices:
         self.reason = "; ".join(_sentence(error) for error in errors)
         if not (found or errors):
             self.reason = "the NVIDIA driver finds no GPU"
-        devices = [_judged(item) for item in found]
+        devices = [item.device if item.device.note else _judged(item) for item in found]
         answering = {device.uuid for device in devices}
         lost = [
             replace(device, usable=False, note=self.reason or "it is not there any more")
@@ -91,6 +104,26 @@ class NvmlDevices:
             if failed.value != pynvml.NVML_ERROR_GPU_IS_LOST:
                 raise DeviceError(_sentence(failed)) from failed
         return uses
+
+    def events(self, timeout: Seconds) -> Sequence[DeviceEvent]:
+        """What the driver tells of its GPUs. It says nothing of processes that come and go."""
+        try:
+            if self._alarm is None:
+                self._alarm = health.Alarm.of(self._gpus())
+            if not self._alarm.gpus:
+                return self._pause(timeout)
+            event = self._alarm.wait(timeout)
+        except pynvml.NVMLError as error:
+            return self._unheard(error, timeout)
+        self._deaf = ""
+        if event is None:
+            return ()
+        if event.kind is EventKind.FAULT:
+            # One that names no GPU may be any.
+            self._faults |= dict.fromkeys(
+                [event.device] if event.device else self._known, event.text
+            )
+        return (event,)
 
     def environment(self, placement: Placement) -> Mapping[str, str]:
         """The UUIDs; DeviceError for Shares of several nodes."""
@@ -118,23 +151,63 @@ class NvmlDevices:
         """Nothing."""
         return ()
 
-    def _look(self) -> tuple[list[_Found], list[pynvml.NVMLError]]:
-        """The devices that answer, and the errors of GPUs that do not."""
+    def _pause(self, timeout: Seconds) -> Sequence[DeviceEvent]:
+        """Nothing to hear: try anew after a while."""
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            with suppress(pynvml.NVMLError):
+                alarm.close()
+        threading.Event().wait(timeout)
+        return ()
+
+    def _unheard(self, error: pynvml.NVMLError, timeout: Seconds) -> Sequence[DeviceEvent]:
+        """Waiting failed, as it does when a GPU is lost: told once, and then tried again."""
+        told, self._deaf = self._deaf, str(error)
+        if error.value in _NO_GPUS or told == self._deaf:
+            return self._pause(timeout)
+        self._pause(0)
+        return (DeviceEvent("", EventKind.LOST, _sentence(error)),)
+
+    def _open(self) -> int:
+        """The number of GPUs."""
         if not self._initialised:
             pynvml.nvmlInit()
             self._initialised = True
+        return int(pynvml.nvmlDeviceGetCount())
+
+    def _gpus(self) -> list[Any]:
+        """The library's handles of the GPUs that answer."""
+        found = []
+        for index in range(self._open()):
+            with suppress(pynvml.NVMLError):
+                found.append(pynvml.nvmlDeviceGetHandleByIndex(index))
+        return found
+
+    def _note(self, gpu: Any, uuid: str) -> str:
+        """Why a GPU that answers must not be used; empty = it may be."""
+        wish = health.wish(gpu)
+        if wish == "":
+            self._faults.pop(uuid, None)
+        fault = self._faults.get(uuid, "")
+        wants = f"the driver asks for {wish}" if wish else ""
+        return "; ".join(filter(None, (fault and f"it has failed: {fault}", wants)))
+
+    def _look(self) -> tuple[list[_Found], list[pynvml.NVMLError]]:
+        """The devices that answer, and the errors of GPUs that do not."""
+        count = self._open()
         found: list[_Found] = []
         errors: list[pynvml.NVMLError] = []
-        for index in range(pynvml.nvmlDeviceGetCount()):
+        for index in range(count):
             try:
                 gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = pynvml.nvmlDeviceGetUUID(gpu)
                 items = [_found(handle, index) for handle in _slices(gpu)]
+                note = self._note(gpu, uuid)
             except pynvml.NVMLError as error:
                 errors.append(error)
             else:
                 self._known[uuid] = tuple(item.device for item in items)
-                found += items
+                found += [item.noted(note) if note else item for item in items]
         return found, errors
 
 

@@ -24,6 +24,8 @@ def do(verb: str) -> Any:
             return [dataclasses.asdict(node) for node in devices.inventory()]
         case "usage":
             return [dataclasses.asdict(use) for use in devices.usage()]
+        case "events":
+            return [dataclasses.asdict(event) for event in devices.events(0.2)]
         case "reason":
             return devices.reason
     raise ValueError(verb)

@@ -50,6 +50,14 @@ def test_nothing_is_parked_at_first(devices: Devices) -> None:
     devices.restore((), ())
 
 
+def test_nothing_happens_while_nothing_is_done(devices: Devices) -> None:
+    assert not devices.events(0.0)
+    devices.inventory()
+    devices.usage()
+    devices.revoke("nobody/")
+    assert not devices.events(0.1)
+
+
 def test_revoking_and_dropping_what_is_not_there_does_nothing(devices: Devices) -> None:
     devices.revoke("nobody/")
     devices.drop(Kept(kernel="k-1", attempt=1, rung=Rung.GPU_STATE))

@@ -18,10 +18,13 @@ from jupyter_gpubroker.devices import DeviceError, processes
 from jupyter_gpubroker.devices.nvml import NvmlDevices, flavor_of
 
 from .. import needs
+from ..until import until
 from .talk import HERE, Talk
 
 H200 = "gpu 0 GPU-a NVIDIA_H200 144000 400"
 GPU_IS_LOST, MISMATCH, UNKNOWN = 15, 18, 999
+DOUBLE_BIT_ECC, XID, MIG_CONFIG = 2, 8, 256
+FELL_OFF, OF_A_PROGRAM = 79, 13
 
 
 @pytest.fixture(scope="session")
@@ -209,6 +212,106 @@ def test_a_library_of_another_version_is_told_and_proves_nothing_free(machine: M
     assert _only_node(seer)["devices"] == []
     assert "version mismatch" in seer.ask("reason")
     assert "version mismatch" in seer.ask("usage")["DeviceError"]
+
+
+def _told(seer: Talk) -> list[tuple[str, str, str]]:
+    """The next events."""
+    found = until(lambda: seer.ask("events"), what="an event")
+    return [(event["device"], event["kind"], event["text"]) for event in found]
+
+
+def _listening(machine: Machine) -> Talk:
+    """A process that has begun to wait for events: earlier ones are lost."""
+    seer = machine.seer()
+    assert seer.ask("events") == []
+    return seer
+
+
+def test_a_gpu_with_a_critical_error_is_told_and_not_usable_any_more(machine: Machine) -> None:
+    machine.says(H200, "gpu 1 GPU-b NVIDIA_H200 144000 400")
+    seer = _listening(machine)
+    machine.says(f"event 1 {XID} {FELL_OFF}")
+    assert _told(seer) == [("GPU-b", "fault", "Xid 79")]
+    found = _devices(seer)
+    assert found["GPU-a"]["usable"]
+    assert (found["GPU-b"]["usable"], found["GPU-b"]["note"]) == (False, "it has failed: Xid 79")
+    assert seer.ask("events") == [], "told once"
+    assert not _devices(seer)["GPU-b"]["usable"], "this driver does not say that it is healthy"
+
+
+def test_a_gpu_is_usable_again_when_the_driver_wants_nothing_done(machine: Machine) -> None:
+    machine.says(H200, "recovery 0 0")
+    seer = _listening(machine)
+    machine.says("recovery 0 1", f"event 0 {DOUBLE_BIT_ECC} 0")
+    assert _told(seer) == [("GPU-a", "fault", "an uncorrectable memory error")]
+    note = _devices(seer)["GPU-a"]["note"]
+    assert "memory error" in note
+    assert "asks for a reset of the GPU" in note
+    machine.says("recovery 0 0")
+    assert _devices(seer)["GPU-a"]["usable"]
+
+
+def test_a_gpu_that_is_to_be_reset_is_not_usable_whatever_was_told(machine: Machine) -> None:
+    machine.says(H200, "recovery 0 2")
+    found = _devices(machine.seer())["GPU-a"]
+    assert (found["usable"], found["note"]) == (
+        False,
+        "the driver asks for a restart of the machine",
+    )
+
+
+def test_the_errors_of_programs_are_none_of_the_gpu(machine: Machine) -> None:
+    machine.says(H200)
+    seer = _listening(machine)
+    machine.says(f"event 0 {XID} {OF_A_PROGRAM}", f"event 0 {MIG_CONFIG} 0")
+    assert _told(seer) == [("GPU-a", "changed", "")]
+    assert _devices(seer)["GPU-a"]["usable"]
+
+
+def test_an_error_of_a_gpu_is_one_of_all_its_slices(machine: Machine) -> None:
+    machine.says(
+        H200,
+        "gpu 1 GPU-b NVIDIA_H200 144000 400",
+        "mig 0 1",
+        "slice 0 1 MIG-x NVIDIA_H200_MIG_1g.18gb 16384",
+        "slice 0 4 MIG-y NVIDIA_H200_MIG_2g.35gb 33000",
+    )
+    seer = _listening(machine)
+    machine.says(f"event 0 {XID} 95")
+    assert _told(seer) == [("GPU-a", "fault", "Xid 95")]
+    usable = {uuid: device["usable"] for uuid, device in _devices(seer).items()}
+    assert usable == {"MIG-x": False, "MIG-y": False, "GPU-b": True}
+
+
+def test_an_error_of_no_gpu_may_be_one_of_any(machine: Machine) -> None:
+    machine.says(H200, "gpu 1 GPU-b NVIDIA_H200 144000 400")
+    seer = _listening(machine)
+    machine.says(f"event -1 {XID} {FELL_OFF}")
+    assert _told(seer) == [("", "fault", "Xid 79")]
+    assert [device["usable"] for device in _devices(seer).values()] == [False, False]
+
+
+def test_a_wait_that_fails_is_told_once_and_tried_again(machine: Machine) -> None:
+    machine.says(H200)
+    seer = _listening(machine)
+    machine.says(f"fail nvmlEventSetWait_v2 * {GPU_IS_LOST}")
+    assert _told(seer) == [("", "lost", "the NVIDIA driver says: GPU is lost")]
+    assert seer.ask("events") == []
+    machine.says("fail nvmlEventSetWait_v2 * 0")
+    assert seer.ask("events") == []
+    machine.says(f"event 0 {XID} {FELL_OFF}")
+    assert _told(seer) == [("GPU-a", "fault", "Xid 79")]
+
+
+def test_without_a_driver_nothing_happens(machine: Machine) -> None:
+    seer = machine.seer()
+    assert seer.ask("events") == []
+    machine.says("")
+    assert seer.ask("events") == [], "a driver without a GPU"
+    machine.says(H200)
+    assert seer.ask("events") == []
+    machine.says(f"event 0 {XID} {FELL_OFF}")
+    assert _told(seer) == [("GPU-a", "fault", "Xid 79")]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from ...core.model import Kept, Node, Placement, Process, Rung, Share
-from .. import DeviceCaps, DeviceError, Use, processes
+from ...core.model import Device, Kept, Node, Placement, Process, Rung, Seconds, Share
+from .. import DeviceCaps, DeviceError, DeviceEvent, EventKind, Use, processes
 from .spec import Spec
-from .world import Entry, World
+from .watching import Watch
+from .world import FAULTS, Entry, World
 
 _PARKED_PERCENT = 50
 """How much of a node's host memory parked images may take, unless told otherwise."""
@@ -34,6 +36,7 @@ class SimulatedDevices:
         (simulated) host memory."""
         self._world = World(root)
         self._park_limit_mib = park_limit_mib
+        self._watch: Watch | None = None
 
     @classmethod
     def create(cls, root: Path, spec: str, *, park_limit_mib: int | None = None) -> Self:
@@ -44,8 +47,11 @@ class SimulatedDevices:
         return cls(root, park_limit_mib=park_limit_mib)
 
     def inventory(self) -> Sequence[Node]:
-        """The nodes of the world; their boot is this machine's."""
-        return self._world.nodes
+        """The nodes of the world; their boot is this machine's. A broken device is unusable."""
+        return [
+            replace(node, devices=tuple(self._judged(device) for device in node.devices))
+            for node in self._world.nodes
+        ]
 
     def usage(self) -> Sequence[Use]:
         """One Use per process, device and state."""
@@ -59,6 +65,23 @@ class SimulatedDevices:
             Use(device, process, memory_mib, owner, parked)
             for (device, process, owner, parked), memory_mib in sums.items()
         ]
+
+    def events(self, timeout: Seconds) -> Sequence[DeviceEvent]:
+        """Faults that come and go, and processes that take, move or leave memory; what
+        happened before the first call is not told."""
+        if self._watch is None:
+            self._watch = Watch(self._world.watched())
+        events = (self._event(path) for path in self._watch.wait(timeout))
+        return tuple(dict.fromkeys(events))
+
+    def break_device(self, device: str, text: str) -> None:
+        """From now on the device has that fault: it is unusable, and what holds memory on it
+        goes on. DeviceError if there is no such device."""
+        self._world.set_fault(device, text)
+
+    def mend_device(self, device: str) -> None:
+        """The device is healthy again; DeviceError if there is no such device."""
+        self._world.set_fault(device, None)
 
     def environment(self, placement: Placement) -> Mapping[str, str]:
         """The UUIDs and the folder of the world; DeviceError for Shares of several nodes."""
@@ -114,6 +137,17 @@ class SimulatedDevices:
         """One Kept per living process with parked memory."""
         with self._world.locked():
             return self._kept([entry for entry in self._world.entries() if entry.parked])
+
+    def _judged(self, device: Device) -> Device:
+        fault = self._world.fault(device.uuid)
+        return device if fault is None else replace(device, usable=False, note=fault)
+
+    def _event(self, path: Path) -> DeviceEvent:
+        if path.parent.name != FAULTS:
+            return DeviceEvent(path.parent.name, EventKind.CHANGED)
+        fault = self._world.fault(path.name)
+        kind = EventKind.CHANGED if fault is None else EventKind.FAULT
+        return DeviceEvent(path.name, kind, fault or "")
 
     def _kept(self, entries: Sequence[Entry]) -> tuple[Kept, ...]:
         groups: dict[Process, list[Entry]] = {}

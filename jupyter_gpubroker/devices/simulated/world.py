@@ -8,6 +8,7 @@
     grants/<digest>.json   who may use which devices (what a device cgroup filter would say)
     devices/<uuid>/<name>  one allocation of one process on that device
     parked/<uuid>/<name>   the same file while that memory is in host RAM
+    faults/<uuid>          there while that device is broken; its text says how
 
 An allocation's file never changes: where it lies is its state, so parking is a rename.
 It is true only while its process lives *and* the file is flocked: the lock dies with the
@@ -31,9 +32,10 @@ from ...core.model import GPU_MILLI, Device, Node, Process, Share
 from .. import DeviceError, processes
 from .spec import Spec
 
-ON_DEVICE, PARKED = "devices", "parked"
+ON_DEVICE, PARKED, FAULTS = "devices", "parked", "faults"
 _LINE, _LINE_MAX = [int, int, int, str, str], 65536
 """pid, start, MiB, owner, kernel."""
+_NOTE_MAX = 200
 _ANYBODY = 0o1777
 """Holders may be other accounts than the broker; sticky: each removes only its own files."""
 
@@ -157,6 +159,36 @@ class World:
         if share.milli == GPU_MILLI:
             return whole
         return share.memory_mib or whole * share.milli // GPU_MILLI
+
+    def fault(self, device: str) -> str | None:
+        """What is wrong with a device; ``None`` if nothing is."""
+        try:
+            text = (self.root / FAULTS / device).read_text(errors="replace")
+        except FileNotFoundError:
+            return None
+        return text[:_NOTE_MAX].strip() or "it is broken"
+
+    def set_fault(self, device: str, text: str | None) -> None:
+        """Break a device, or mend it with ``None``; DeviceError if there is no such device."""
+        if device not in self.devices:
+            raise DeviceError(f"there is no device {device} in {self.root}")
+        folder = self.root / FAULTS
+        folder.mkdir(exist_ok=True)
+        if text is None:
+            (folder / device).unlink(missing_ok=True)
+            return
+        draft = self.root / f"{device}.new"
+        draft.write_text(text)
+        draft.replace(folder / device)
+
+    def watched(self) -> Sequence[Path]:
+        """The folders in which a change is news."""
+        (self.root / FAULTS).mkdir(exist_ok=True)  # a world may be older than faults
+        places = (ON_DEVICE, PARKED)
+        return [
+            self.root / FAULTS,
+            *(self.root / place / uuid for place in places for uuid in self.devices),
+        ]
 
     def path(self, entry: Entry) -> Path:
         """Where the file of this entry lies."""

@@ -8,8 +8,11 @@
  *   mig INDEX 0|1                               MIG off or on (without a line: not supported)
  *   slice INDEX SLOT UUID NAME TOTAL_MIB        one MIG slice
  *   proc UUID PID MIB                           a compute process; PID gone: it ended
+ *   recovery INDEX ACTION                       what is to be done with it (no line: not told)
+ *   event INDEX|-1 TYPE DATA                    wakes whoever waits for events (-1: of no GPU)
  *   fail CALL INDEX|* CODE                      that call returns CODE (0: works again)
  */
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,16 +21,25 @@
 #define GPUS 8
 #define SLOTS 7
 #define PROCS 64
-enum { OK, UNINITIALIZED, INVALID, NOT_SUPPORTED, NOT_FOUND = 6, SMALL = 7, NOT_LOADED = 9 };
+enum { OK, UNINITIALIZED, INVALID, NOT_SUPPORTED, NOT_FOUND = 6, SMALL = 7, NOT_LOADED = 9, TIMEOUT };
 
 typedef struct { char uuid[96], name[96]; unsigned long long total, reserved; int gpu; } Device;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } Memory;
 typedef struct { unsigned pid; unsigned long long used; unsigned gi, ci; } Process;
 typedef struct { char uuid[96]; unsigned pid, mib; } Running;
+typedef struct { Device *device; unsigned long long type, data; unsigned gi, ci; } Event;
+typedef struct { unsigned long long types[GPUS]; int seen; } Set;
+typedef struct {
+    unsigned field, scope;
+    long long time, latency;
+    unsigned type, result;
+    union { unsigned ui; unsigned long long ull; } value;
+} Field;
 
 static Device devices[GPUS][1 + SLOTS]; /* [0]: the GPU, the others: its slices */
 static Running running[PROCS];
-static int mig[GPUS], gpus;
+static Event events[PROCS];
+static int mig[GPUS], recovery[GPUS], gpus, told;
 
 static void set(int gpu, int slot, const char *uuid, const char *name, int total, int reserved) {
     Device *d = &devices[gpu][slot];
@@ -60,12 +72,15 @@ static int look(const char *call, int gpu) {
     if (!file) return NOT_LOADED;
     memset(devices, 0, sizeof devices);
     memset(running, 0, sizeof running);
-    gpus = 0;
-    for (i = 0; i < GPUS; i++) mig[i] = -1;
+    gpus = told = 0;
+    for (i = 0; i < GPUS; i++) mig[i] = recovery[i] = -1;
     while (fgets(line, sizeof line, file)) {
         if (sscanf(line, "gpu %d %95s %95s %d %d", &i, a, b, &n, &m) == 5) set(i, 0, a, b, n, m);
         else if (sscanf(line, "slice %d %d %95s %95s %d", &i, &j, a, b, &n) == 5) set(i, j + 1, a, b, n, 0);
         else if (sscanf(line, "mig %d %d", &i, &n) == 2) mig[i] = n;
+        else if (sscanf(line, "recovery %d %d", &i, &n) == 2) recovery[i] = n;
+        else if (sscanf(line, "event %d %d %d", &i, &n, &m) == 3 && told < PROCS)
+            events[told++] = (Event){i < 0 ? NULL : &devices[i][0], n, m, ~0u, ~0u};
         else if (sscanf(line, "proc %95s %d %d", a, &i, &n) == 3) run(a, i, n);
         else if (sscanf(line, "proc %95s %d gone", a, &i) == 2) run(a, i, 0);
         else if (sscanf(line, "fail %95s %95s %d", a, b, &n) == 3 && !strcmp(a, call) &&
@@ -147,4 +162,48 @@ API int nvmlDeviceGetComputeRunningProcesses_v3(Device *d, unsigned *count, Proc
         }
     *count = n;
     return n > room ? SMALL : OK;
+}
+
+API int nvmlDeviceGetFieldValues(Device *d, int count, Field *fields) {
+    LOOK(d->gpu);
+    for (int i = 0; i < count; i++) {
+        int known = fields[i].field == 230 && recovery[d->gpu] >= 0;
+        fields[i].result = known ? OK : NOT_SUPPORTED;
+        if (known) fields[i].value.ui = recovery[d->gpu];
+    }
+    return OK;
+}
+
+API int nvmlEventSetCreate(Set **set) {
+    LOOK(-1);
+    *set = calloc(1, sizeof **set);
+    (*set)->seen = told; /* what happened before is lost */
+    return OK;
+}
+
+API int nvmlEventSetFree(Set *set) { free(set); return OK; }
+
+API int nvmlDeviceGetSupportedEventTypes(Device *d, unsigned long long *types) {
+    LOOK(d->gpu);
+    *types = 0x11f;
+    return OK;
+}
+
+API int nvmlDeviceRegisterEvents(Device *d, unsigned long long types, Set *set) {
+    LOOK(d->gpu);
+    if (types & ~0x11full) return NOT_SUPPORTED;
+    set->types[d->gpu] |= types;
+    return OK;
+}
+
+API int nvmlEventSetWait_v2(Set *set, Event *event, unsigned timeout) {
+    for (unsigned waited = 0;; waited += 10) {
+        LOOK(-1);
+        while (set->seen < told) {
+            *event = events[set->seen++];
+            if (!event->device || (set->types[event->device->gpu] & event->type)) return OK;
+        }
+        if (waited >= timeout) return TIMEOUT;
+        poll(NULL, 0, 10);
+    }
 }
