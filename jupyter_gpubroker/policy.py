@@ -147,6 +147,14 @@ class QueueDoc(_Strict):
 
     running_gpus: int | None = Field(None, ge=1)
     """GPUs that all its jobs have at once; more wait."""
+    shares: int = Field(1, ge=1, le=1_000_000)
+    """Its part of the GPU time, beside those of the other queues, while all have jobs."""
+    users: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = {}
+    """The parts of its users, by name; a user that is not named has 1."""
+
+    def to_queue(self, name: str) -> Queue:
+        """The core's queue."""
+        return Queue(name, self.running_gpus, self.shares, dict(self.users))
 
 
 class PolicyDoc(_Strict):
@@ -291,10 +299,7 @@ def parse(text: str, revision: int = 0) -> Policy:
         raise _refusal(error, document) from None
     return Policy(
         classes={name: item.to_class(name) for name, item in doc.classes.items()},
-        queues={
-            name: Queue(name=name, running_gpus=item.running_gpus)
-            for name, item in doc.queues.items()
-        },
+        queues={name: item.to_queue(name) for name, item in doc.queues.items()},
         default_queue=doc.default_queue,
         revision=revision,
         placement=doc.placement,

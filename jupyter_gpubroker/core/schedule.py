@@ -8,6 +8,7 @@ that needs it then fits whole, and who was told is reprieved as soon as no Job n
 from __future__ import annotations
 
 from .cycle import Cycle
+from .fairshare import fair_tree
 from .model import Job, JobId, Plan, Policy, Seconds, Snapshot, State
 
 PASSES = 3
@@ -47,13 +48,15 @@ def run(cycle: Cycle, line: list[Job]) -> Cycle:
 
 
 def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
-    """QUEUED Jobs, the next one first: class, then least decayed usage of its user in that
-    queue, then age since eligible, submit time, id."""
+    """QUEUED Jobs, the next one first: class, Fair Tree rank of the user in that queue, age
+    since eligible, submit time, id."""
+    waiting = [job for job in snapshot.jobs.values() if job.state is State.QUEUED]
+    accounts = dict.fromkeys(((job.queue, job.user) for job in waiting), 0.0)
+    ranks = fair_tree({**accounts, **snapshot.usage}, policy.queues)
 
-    def rank(job: Job) -> tuple[int, float, Seconds, Seconds, JobId]:
+    def key(job: Job) -> tuple[int, int, Seconds, Seconds, JobId]:
         class_ = policy.classes.get(job.class_name)  # a broken policy may have been replaced
         priority = 0 if class_ is None else class_.priority
-        usage = snapshot.usage.get((job.queue, job.user), 0.0)
-        return -priority, usage, job.eligible, job.submitted, job.id
+        return -priority, ranks[job.queue, job.user], job.eligible, job.submitted, job.id
 
-    return sorted((job for job in snapshot.jobs.values() if job.state is State.QUEUED), key=rank)
+    return sorted(waiting, key=key)

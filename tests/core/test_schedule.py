@@ -21,7 +21,7 @@ from .worlds import World, ask, kept, node, noticed, on, placed, policy
 # --- the line -----------------------------------------------------------------------
 
 
-def test_the_order_is_class_then_usage_then_age_then_submit_time_then_id() -> None:
+def test_the_order_is_class_then_queue_then_user_then_age_then_submit_time_then_id() -> None:
     world = World()
     world.waits("h", ask(), submitted=1, user="used")
     for id_ in ("g", "f"):
@@ -34,7 +34,11 @@ def test_the_order_is_class_then_usage_then_age_then_submit_time_then_id() -> No
     world.put(replace(world.jobs["h"], id="held", state=State.HELD, until=world.now + 9))
     world.runs("running", on("node1/0"))
     line = [job.id for job in order(world.snapshot(), world.policy)]
-    assert line == ["c", "d", "e", "f", "g", "b", "h"]
+    assert line == ["c", "b", "d", "e", "f", "g", "h"]
+    # With so many shares the first queue has used less than its part.
+    queues = {**world.policy.queues, "default": Queue("default", shares=9)}
+    line = [job.id for job in order(world.snapshot(), replace(world.policy, queues=queues))]
+    assert line == ["c", "d", "e", "f", "g", "h", "b"]
 
 
 def test_the_next_in_line_gets_the_last_gpu() -> None:

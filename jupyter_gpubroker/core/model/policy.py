@@ -37,6 +37,10 @@ class Queue:
     name: str
     running_gpus: int | None = None
     """Limit of leased GPUs of all its Jobs together; ``None`` = none."""
+    shares: int = 1
+    """Its part among the queues, see ``core.fairshare``."""
+    user_shares: Mapping[str, int] = field(default_factory=dict)
+    """The parts of its users; 1 where none is named."""
 
 
 class PlacementRule(StrEnum):
