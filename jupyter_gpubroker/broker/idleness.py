@@ -7,13 +7,16 @@ Fail-safe: what cannot be read counts as in use (DESIGN, law 13).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 
-from ..core.model import Idle, Job, Seconds, StageName
+from ..core.model import Idle, Job, Seconds, StageName, State
 from .inputs import Activity
 from .world import World
 
 STALE_S = 90.0
 """A report older than this says nothing any more (servers report every 30 s)."""
+JITTER_S = 0.5
+"""Reports of the same silence differ by their time on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,20 @@ def judge(world: World, job: Job, now: Seconds) -> Judgement:
         f"quiet for {now - since:.0f} s; {memory_mib} MiB on its GPUs"
     )
     return Judgement(Idle(since, memory_mib, facts), after, since)
+
+
+def judged(world: World, job: Job, now: Seconds) -> Judgement | None:
+    """The judgement of a session that is in use or asked to leave; ``None`` of any other."""
+    return judge(world, job, now) if job.state in (State.RUNNING, State.DRAINING) else None
+
+
+def matters(before: Judgement | None, after: Judgement | None) -> bool:
+    """True if a Plan that knew the one could be another with the other."""
+    if before is None or after is None:
+        return False
+    earlier = inf if before.next is None else before.next - JITTER_S
+    sooner = after.next is not None and after.next < earlier
+    return sooner or (before.idle is None) != (after.idle is None)
 
 
 def _sources(activity: Activity, granted: Seconds) -> tuple[list[Seconds], list[Seconds]]:

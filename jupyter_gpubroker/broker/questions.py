@@ -28,6 +28,7 @@ from ..core.model import (
 from ..store import LaunchRow, PolicyRow
 from . import inputs as i
 from .batch import Batch
+from .idleness import judged, matters
 from .world import World
 
 NewId = Callable[[Kind], JobId]
@@ -390,6 +391,7 @@ def _activity(batch: Batch, question: i.ServerActivity) -> Job | None:
     session = world.session_of(question.server)
     if session is None or question.incarnation < world.servers.get(question.server, 0):
         return session
+    before = judged(world, session, batch.now)
     old = world.activity.get(question.server)
     known: Mapping[str, Seconds] = {} if old is None else old.busy_since
     sources = [kernel.id for kernel in question.kernels if kernel.busy]
@@ -401,7 +403,9 @@ def _activity(batch: Batch, question: i.ServerActivity) -> Job | None:
         children=question.children,
         busy_since={source: known.get(source, batch.now) for source in sources},
     )
-    batch.changed = True
+    # Hundreds of servers say every half a minute that nothing has changed.
+    if matters(before, judged(world, session, batch.now)):
+        batch.changed = True
     return session
 
 
