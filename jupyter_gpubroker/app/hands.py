@@ -7,13 +7,14 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from ..broker import inputs as i
 from ..broker.world import World
 from ..core.model import LEASED, Holder, Job, JobId, Mode, Process, Share, State
-from ..devices import processes
+from ..devices import DeviceError, DeviceEvent, EventKind, processes
 from ..engines import (
     Engine,
     EngineError,
@@ -32,6 +33,12 @@ NODES_PATIENCE_S = 20.0
 POLL_BUSY_S = 0.1
 """Between looks while something starts or leaves."""
 POLL_CALM_S = 0.5
+STIRRED_S = 2.0
+"""So long after an event of a device something is about to end, or to begin."""
+EVENTS_S = 0.5
+"""One wait for events of devices; the broker's end waits for it."""
+EVENTS_APART_S = 0.1
+"""A burst of events is one look."""
 
 Put = Callable[[i.Fact], None]
 LaunchRows = Callable[[JobId], Awaitable[LaunchRow | None]]
@@ -48,6 +55,9 @@ class Hands:
         self._launch_row = launch_row
         self._watching: list[asyncio.Task[None]] = []
         self._look = asyncio.Event()
+        self._stirred = 0.0
+        """When a device told something last, on the loop's clock."""
+        self._ears = ThreadPoolExecutor(1, thread_name_prefix="device-ear")
 
     def engine_of(self, job: Job | None) -> Engine:
         """The engine that runs, or ran, a Job; FileNotFoundError for an unknown one."""
@@ -149,6 +159,7 @@ class Hands:
         loops: list[Coroutine[Any, Any, None]] = []
         for engine in self._setup.engines.values():
             loops += [self._watch_nodes(engine), self._watch_reports(engine, world)]
+        loops.append(self.listen())
         self._watching = [asyncio.create_task(loop) for loop in loops]
 
     async def close(self) -> None:
@@ -156,6 +167,28 @@ class Hands:
         for task in self._watching:
             task.cancel()
         await asyncio.gather(*self._watching, return_exceptions=True)
+        self._ears.shutdown(wait=False)
+
+    async def listen(self) -> None:
+        """Look at once whenever a device tells something. Looking now and then goes on, so
+        that devices that tell nothing cost time and nothing else."""
+        while True:
+            try:
+                events = await asyncio.get_running_loop().run_in_executor(
+                    self._ears, self._setup.devices.events, EVENTS_S
+                )
+            except DeviceError as error:
+                log.warning("devices are only looked at now and then: %s", error)
+                return
+            except Exception:  # a bug there must not end looking here
+                log.exception("events of devices")
+                return
+            if events:
+                _log(events)
+                self._stirred = asyncio.get_running_loop().time()
+                self._look.set()
+                await self.look_at_nodes()
+                await asyncio.sleep(EVENTS_APART_S)
 
     async def look_at_nodes(self) -> None:
         """One look at the machines of every engine."""
@@ -180,15 +213,19 @@ class Hands:
                 self._put(await self._poll(engine, world()))
             except Exception as error:  # whatever it is, look again
                 self._down(engine, error)
-            moving = any(
-                job.state in LEASED and job.state is not State.RUNNING
-                for job in world().alive.values()
-            )
             with suppress(TimeoutError):
-                pause = POLL_BUSY_S if moving else POLL_CALM_S
+                pause = POLL_BUSY_S if self._moving(world()) else POLL_CALM_S
                 async with asyncio.timeout(pause):
                     await self._look.wait()
             await asyncio.sleep(0.02)  # a burst of finished duties is one look
+
+    def _moving(self, world: World) -> bool:
+        """Whether something starts, leaves, or was told by a device a moment ago."""
+        if asyncio.get_running_loop().time() - self._stirred < STIRRED_S:
+            return True
+        return any(
+            job.state in LEASED and job.state is not State.RUNNING for job in world.alive.values()
+        )
 
     def _down(self, engine: Engine, error: Exception) -> None:
         """An engine does not answer; a bug is no reason to look never again."""
@@ -203,6 +240,12 @@ class Hands:
         holders = [job.holder for job in world.living() if job.holder is not None]
         dead = await asyncio.to_thread(_dead, holders)
         return i.PollSeen(engine.name, poll, dead)
+
+
+def _log(events: Sequence[DeviceEvent]) -> None:
+    for event in events:
+        if event.kind is not EventKind.CHANGED:
+            log.warning("device %s: %s: %s", event.device or "?", event.kind, event.text)
 
 
 def _dead(holders: Sequence[Holder]) -> tuple[Holder, ...]:

@@ -7,7 +7,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core import events as e
-from ..core.model import LEASED, Holder, Job, Kept, Key, Kind, Mode, Process, Rung, Seconds, State
+from ..core.model import (
+    LEASED,
+    Holder,
+    Job,
+    Kept,
+    Key,
+    Kind,
+    Mode,
+    Node,
+    Process,
+    Rung,
+    Seconds,
+    State,
+)
 from ..engines import Phase, Poll, Report
 from . import inputs as i
 from .batch import Batch
@@ -25,6 +38,7 @@ def nodes_seen(batch: Batch, seen: i.NodesSeen) -> None:
     down = world.engines_down.pop(seen.engine, None)
     if found == known and down is None:
         return
+    _tell_devices(batch, seen.engine, known, found)
     others = {name: node for name, node in world.nodes.items() if node.engine != seen.engine}
     world.nodes = others | found
     batch.changed = True
@@ -34,6 +48,19 @@ def nodes_seen(batch: Batch, seen: i.NodesSeen) -> None:
         if all(name not in found or found[name].boot == boot for name, boot in item.boots.items())
     ]
     batch.release_quarantine(keep, "the node has a new boot")
+
+
+def _tell_devices(
+    batch: Batch, engine: str, known: Mapping[str, Node], found: Mapping[str, Node]
+) -> None:
+    """Journal what is usable no longer, or again."""
+    before = {device.uuid: device.usable for node in known.values() for device in node.devices}
+    for node in found.values():
+        for device in node.devices:
+            if device.usable != before.get(device.uuid, True):
+                event = "device.usable" if device.usable else "device.unusable"
+                facts = {"node": node.name, "device": device.uuid, "note": device.note}
+                batch.journal(f"engine:{engine}", event, None, facts)
 
 
 def engine_down(batch: Batch, down: i.EngineDown) -> None:
