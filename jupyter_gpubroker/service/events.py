@@ -78,9 +78,14 @@ class _Stream:
         batches = aiter(self._call.desk.entries(after))
         try:
             while (batch := await self._next(batches)) is not None:
-                await self._write(batch)
                 seq = self._call.desk.world.seq
-                if batch and seq - batch[-1].seq > BEHIND_MAX:
+                if batch and batch[0].seq != after + 1:  # what came between was forgotten
+                    await self._mark("gap", seq)
+                    return seq
+                await self._write(batch)
+                after = batch[-1].seq if batch else after
+                seq = self._call.desk.world.seq
+                if seq - after > BEHIND_MAX:
                     await self._mark("gap", seq)
                     return seq
             return None

@@ -13,6 +13,9 @@ from typing import Protocol
 
 from ..core.model import Job, JobId, Quarantined, Seconds
 
+KEPT_S: Seconds = 30 * 86400.0
+"""So long are ended Jobs, their folders and the journal kept."""
+
 
 class StoreError(Exception):
     """The store could not do it; nothing was written."""
@@ -27,7 +30,7 @@ class Entry:
     """One line of the journal: the audit log and the event stream are the same."""
 
     seq: int
-    """Grows by one with each entry, without holes."""
+    """Grows by one with each entry, without holes; old ones are forgotten from the front."""
     time: Seconds
     actor: str
     """Who: ``user:ana``, ``hub``, ``broker``, ``engine:local``, ``admin:eve``."""
@@ -97,6 +100,9 @@ class Writes:
     """Session key -> its newest incarnation."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Node name -> admin note of a drain; empty = not drained any more."""
+    forget_before: Seconds | None = None
+    """Forget Jobs that ended before this time, with their idempotency keys, and the Entries
+    that are older, up to the first that is not; the last Entry stays."""
 
     def __bool__(self) -> bool:
         return bool(
@@ -110,6 +116,7 @@ class Writes:
             or self.submits
             or self.servers
             or self.nodes
+            or self.forget_before is not None
         )
 
 
@@ -118,7 +125,7 @@ class Loaded:
     """What a broker starts from."""
 
     jobs: Sequence[Job]
-    """Every Job that is not terminal, and terminal ones of the last 30 days."""
+    """Every Job that is not terminal, and terminal ones of the last 30 days (``KEPT_S``)."""
     seq: int
     """Seq of the last entry; 0 = none."""
     usage: Sequence[Usage]
@@ -149,7 +156,7 @@ class Store(Protocol):
         ...
 
     def entries(self, after: int, limit: int = 500) -> Sequence[Entry]:
-        """Journal entries with seq > ``after``, in order."""
+        """Journal entries with seq > ``after``, in order; those that are not forgotten."""
         ...
 
     def story(self, job: JobId, limit: int = 200) -> Sequence[Entry]:
@@ -157,7 +164,7 @@ class Store(Protocol):
         ...
 
     def job(self, job: JobId) -> Job | None:
-        """A Job that is no longer in memory."""
+        """A Job that is no longer in memory; ``None`` also for one that was forgotten."""
         ...
 
     def close(self) -> None:

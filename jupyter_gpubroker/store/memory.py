@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
-from ..core.model import TERMINAL, Job, JobId, Quarantined
+from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds
 from . import (
     Entry,
     LaunchRow,
@@ -20,7 +20,7 @@ from . import (
     Writes,
 )
 from .codec import CodecError, plain
-from .rules import TERMINAL_LOADED, follow
+from .rules import follow, oldest
 
 
 @dataclass(slots=True)
@@ -39,6 +39,11 @@ class Data:
     servers: dict[str, int] = field(default_factory=dict)
     drained: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def seq(self) -> int:
+        """Of the last entry; 0 = none."""
+        return self.entries[-1].seq if self.entries else 0
+
 
 class MemoryStore:
     """The ``Store`` Protocol without a disk. Give another store's ``data`` to share it, as
@@ -56,7 +61,7 @@ class MemoryStore:
         jobs = {job.id: job for job in data.jobs.values() if self._wanted(job)}
         return Loaded(
             jobs=tuple(sorted(jobs.values(), key=lambda job: (job.submitted, job.id))),
-            seq=len(data.entries),
+            seq=data.seq,
             usage=tuple(data.usage[key] for key in sorted(data.usage)),
             quarantined=data.quarantined,
             policy=data.policies[max(data.policies)] if data.policies else None,
@@ -88,6 +93,8 @@ class MemoryStore:
         data.drained.update(writes.nodes)
         for node in [node for node, note in writes.nodes.items() if not note]:
             del data.drained[node]
+        if writes.forget_before is not None:
+            self._forget(writes.forget_before)
 
     def launch(self, job: JobId) -> LaunchRow | None:
         """See ``Store.launch``."""
@@ -95,8 +102,10 @@ class MemoryStore:
 
     def entries(self, after: int, limit: int = 500) -> Sequence[Entry]:
         """See ``Store.entries``."""
-        first = max(after, 0)
-        return tuple(self._opened().entries[first : first + max(limit, 0)])
+        entries = self._opened().entries
+        forgotten = entries[0].seq - 1 if entries else 0
+        first = max(after - forgotten, 0)
+        return tuple(entries[first : first + max(limit, 0)])
 
     def story(self, job: JobId, limit: int = 200) -> Sequence[Entry]:
         """See ``Store.story``."""
@@ -117,14 +126,23 @@ class MemoryStore:
         return self.data
 
     def _wanted(self, job: Job) -> bool:
-        entries = self.data.entries
-        oldest = entries[-1].time - TERMINAL_LOADED if entries else 0.0
-        return job.state not in TERMINAL or job.since >= oldest
+        last = self.data.entries[-1] if self.data.entries else None
+        return job.state not in TERMINAL or job.since >= oldest(last)
+
+    def _forget(self, before: Seconds) -> None:
+        data = self.data
+        for job in [job for job in data.jobs.values() if job.state in TERMINAL]:
+            if job.since < before:
+                del data.jobs[job.id]
+                data.launches.pop(job.id, None)
+        data.submits = {key: job for key, job in data.submits.items() if job in data.jobs}
+        young = (n for n, entry in enumerate(data.entries) if entry.time >= before)
+        del data.entries[: next(young, len(data.entries) - 1)]
 
     def _checked(self, writes: Writes) -> list[Entry]:
         """The entries as they would be read back; StoreError for what SQL would refuse."""
         data = self.data
-        follow(len(data.entries), writes.entries)
+        follow(data.seq, writes.entries)
         if writes.launches or writes.submits:
             new = {job.id for job in writes.jobs}
             for job in (*writes.launches, *writes.submits.values()):

@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.model import Seconds
-from . import Entry, StoreError
+from . import KEPT_S, Entry, StoreError
 
-TERMINAL_LOADED: Seconds = 30 * 86400.0
-"""Jobs that ended longer than this before the last Entry are not loaded. Counted from the
-journal and not from a clock: the same store loads the same, whatever the clock says."""
+
+def oldest(last: Entry | None) -> Seconds:
+    """Jobs that ended before this are not loaded, where this is the last Entry.
+
+    Counted from the journal and not from a clock: the same store loads the same, whatever the
+    clock says."""
+    return last.time - KEPT_S if last else 0.0
 
 
 def follow(seq: int, entries: Sequence[Entry]) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from ..core.model import TERMINAL, Job, JobId, Quarantined
+from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds
 from . import (
     Entry,
     LaunchRow,
@@ -29,7 +29,7 @@ from . import (
 from .codec import decode, encode, plain
 from .database import explained, make_engine, prepare_file, sqlite_path
 from .migrations import migrate
-from .rules import TERMINAL_LOADED, follow
+from .rules import follow, oldest
 
 Row = dict[str, Any]
 
@@ -162,8 +162,8 @@ def _load(connection: sa.Connection, broker_id: str) -> Loaded:
     last = connection.execute(
         sa.select(tables.entries).order_by(tables.entries.c.seq.desc()).limit(1)
     ).one_or_none()
-    oldest = last.time - TERMINAL_LOADED if last else 0.0
-    wanted = sa.or_(jobs.c.terminal_at.is_(None), jobs.c.terminal_at >= oldest)
+    since = oldest(_entry(last) if last else None)
+    wanted = sa.or_(jobs.c.terminal_at.is_(None), jobs.c.terminal_at >= since)
     policy = connection.execute(
         sa.select(policies).order_by(policies.c.revision.desc()).limit(1)
     ).one_or_none()
@@ -219,6 +219,23 @@ def _write(connection: sa.Connection, writes: Writes) -> None:
     notes = {node: note for node, note in writes.nodes.items() if note}
     _upsert(connection, tables.drained, _pairs("node", "note", notes))
     _delete(connection, tables.drained.c.node, [node for node in writes.nodes if node not in notes])
+    if writes.forget_before is not None:
+        _forget(connection, writes.forget_before)
+
+
+def _forget(connection: sa.Connection, before: Seconds) -> None:
+    """See ``Writes.forget_before``."""
+    jobs, entries = tables.jobs, tables.entries
+    old = sa.select(jobs.c.id).where(jobs.c.terminal_at < before)
+    for table in (tables.submits, tables.launches):
+        connection.execute(sa.delete(table).where(table.c.job.in_(old)))
+    connection.execute(sa.delete(jobs).where(jobs.c.terminal_at < before))
+    young = sa.select(entries.c.seq).where(entries.c.time >= before).order_by(entries.c.seq)
+    first = connection.scalar(young.limit(1))
+    if first is None:
+        first = connection.scalar(sa.select(sa.func.max(entries.c.seq)))
+    if first is not None:
+        connection.execute(sa.delete(entries).where(entries.c.seq < first))
 
 
 def _insert(connection: sa.Connection, table: sa.Table, rows: Sequence[Row]) -> None:

@@ -15,6 +15,7 @@ from jupyter_gpubroker.broker import inputs as i
 from jupyter_gpubroker.client import AsyncClient, Unauthenticated
 from jupyter_gpubroker.core.events import Cancel
 from jupyter_gpubroker.service.events import BEHIND_MAX, STREAMS_MAX
+from jupyter_gpubroker.store import Writes
 from jupyter_gpubroker.wire import EventOut
 from tests.until import until_async
 
@@ -159,6 +160,23 @@ async def test_who_is_too_far_away_is_told_to_load_again(house: House, after: in
     assert (gap["event"], gap["data"]["seq"]) == ("gap", house.desk.world.seq)
     house.desk.stage.submit("ana")
     house.desk.tell()
+    assert (await stream.next())["data"]["event"] == "job.submitted"
+    await stream.close()
+
+
+@pytest.mark.asyncio
+async def test_who_asks_for_what_was_forgotten_is_told_to_load_again(house: House) -> None:
+    ana, desk = house.hub.user("ana"), house.desk
+    for _ in range(2):
+        desk.stage.submit("ana")
+    assert desk.world.seq > 2
+    desk.stage.store.commit(Writes(forget_before=desk.stage.now + 1))
+    stream = await open_stream(house, ana, desk.world.seq - 2)
+    assert (await stream.next())["event"] == "hello"
+    gap = await stream.next()
+    assert (gap["event"], gap["data"]["seq"]) == ("gap", desk.world.seq)
+    desk.stage.submit("ana")
+    desk.tell()
     assert (await stream.next())["data"]["event"] == "job.submitted"
     await stream.close()
 

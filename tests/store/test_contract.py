@@ -252,6 +252,47 @@ def test_what_ended_long_ago_is_not_loaded_but_still_found(ground: Ground) -> No
     assert ground.made[-1].job("b-old") == old
 
 
+def test_what_is_forgotten_leaves_no_row(ground: Ground) -> None:
+    ended = {"state": State.FAILED, "code": 1}
+    store = ground.store()
+    store.open()
+    store.commit(
+        Writes(
+            jobs=[
+                batch("b-old", since=9.0, **ended),
+                batch("b-young", since=10.0, **ended),
+                batch(),
+            ],
+            submits={("ana", "k1"): "b-old", ("ana", "k2"): "b-young", ("ana", "k3"): "b-1"},
+            launches={"b-old": launch(), "b-1": launch()},
+            entries=[entry(n, time=time) for n, time in enumerate([3.0, 11.0, 4.0, 12.0], 1)],
+        )
+    )
+    store.commit(Writes(forget_before=10.0))
+    assert store.job("b-old") is None
+    assert store.launch("b-old") is None
+    assert [item.seq for item in store.entries(0)] == [2, 3, 4], "without holes"
+    assert [item.seq for item in store.entries(2)] == [3, 4]
+    loaded = reopened(ground)
+    assert {job.id for job in loaded.jobs} == {"b-young", "b-1"}
+    assert loaded.submits == {("ana", "k2"): "b-young", ("ana", "k3"): "b-1"}
+    assert (loaded.seq, ground.made[-1].launch("b-1")) == (4, launch())
+
+
+def test_the_last_entry_is_never_forgotten(ground: Ground) -> None:
+    """The next one goes on from it."""
+    store = ground.store()
+    store.open()
+    store.commit(Writes(forget_before=99.0))
+    store.commit(Writes(entries=[entry(1), entry(2)], forget_before=99.0))
+    assert [item.seq for item in store.entries(0)] == [2]
+    store.close()
+    assert store.open().seq == 2
+    store.commit(Writes(entries=[entry(3)]))
+    assert [item.seq for item in store.entries(0)] == [2, 3]
+    assert [item.seq for item in store.story("b-1")] == [2, 3]
+
+
 def test_jobs_are_loaded_in_the_order_of_their_submits(ground: Ground) -> None:
     store = ground.store()
     store.open()

@@ -43,6 +43,7 @@ WRITES = st.builds(
     submits=st.dictionaries(st.tuples(NAMES, NAMES), IDS, max_size=1),
     servers=st.dictionaries(NAMES, st.integers(0, 2**40), max_size=2),
     nodes=st.dictionaries(NAMES, NAMES, max_size=2),
+    forget_before=st.none() | TIMES,
 )
 
 
