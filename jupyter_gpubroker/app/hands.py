@@ -23,7 +23,7 @@ from ..engines import (
     StartRefused,
     Stop,
 )
-from ..store import LaunchRow, StoreError
+from ..store import KEPT_S, LaunchRow, StoreError
 from .setup import Setup
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ EVENTS_S = 0.5
 """One wait for events of devices; the broker's end waits for it."""
 EVENTS_APART_S = 0.1
 """A burst of events is one look."""
+TIDY_EVERY_S = 86400.0
 
 Put = Callable[[i.Fact], None]
 LaunchRows = Callable[[JobId], Awaitable[LaunchRow | None]]
@@ -159,7 +160,7 @@ class Hands:
         loops: list[Coroutine[Any, Any, None]] = []
         for engine in self._setup.engines.values():
             loops += [self._watch_nodes(engine), self._watch_reports(engine, world)]
-        loops.append(self.listen())
+        loops += [self.listen(), self._tidy(world)]
         self._watching = [asyncio.create_task(loop) for loop in loops]
 
     async def close(self) -> None:
@@ -189,6 +190,20 @@ class Hands:
                 self._look.set()
                 await self.look_at_nodes()
                 await asyncio.sleep(EVENTS_APART_S)
+
+    async def _tidy(self, world: Callable[[], World]) -> None:
+        """Forget what is old, now and once a day."""
+        while True:
+            self._put(i.Tidy())
+            before = self._setup.clock() - KEPT_S
+            for engine in self._setup.engines.values():
+                try:
+                    await engine.prune(before, [*world().alive])
+                except (EngineError, OSError) as error:
+                    log.warning("tomorrow again: %s", error)
+                except Exception:  # a bug there must not end looking here
+                    log.exception("removing what is old of engine %s", engine.name)
+            await asyncio.sleep(TIDY_EVERY_S)
 
     async def look_at_nodes(self) -> None:
         """One look at the machines of every engine."""

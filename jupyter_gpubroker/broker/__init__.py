@@ -83,7 +83,7 @@ class Broker:
         """The Job as this turn leaves it: a submit that was placed at once says so."""
         if answer.job is None:
             return answer
-        return i.Answer(self.world.jobs[answer.job.id])
+        return i.Answer(self.world.jobs.get(answer.job.id, answer.job))
 
     def _fact(self, batch: Batch, fact: i.Input) -> Iterable[i.Duty]:
         match fact:
@@ -94,6 +94,8 @@ class Broker:
             case i.PollSeen():
                 return poll_seen(batch, fact)
             case i.DutyDone():
+            case i.Tidy():
+                batch.tidy()
                 self._duty_done(batch, fact)
         return ()
 

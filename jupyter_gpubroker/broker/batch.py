@@ -10,7 +10,7 @@ from ..core import events as e
 from ..core.lifecycle import advance
 from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds, State
 from ..core.quota import decayed
-from ..store import Entry, LaunchRow, PolicyRow, Usage, Writes
+from ..store import KEPT_S, Entry, LaunchRow, PolicyRow, Usage, Writes
 from .world import World
 
 _NAMES: Mapping[type[e.Event], str] = {
@@ -61,6 +61,7 @@ class Batch:
     submits: dict[tuple[str, str], JobId] = field(default_factory=dict)
     servers: dict[str, int] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
+    forget_before: Seconds | None = None
     changed: bool = False
     """Something the scheduler looks at changed."""
 
@@ -102,6 +103,11 @@ class Batch:
                 facts=facts,
             )
         )
+
+    def tidy(self) -> None:
+        """Forget what ended long ago, here and in the store."""
+        self.forget_before = self.now - KEPT_S
+        self.world.forget_ended(self.forget_before)
 
     def release_quarantine(self, keep: list[Quarantined], why: str) -> None:
         """Shares are proven free after all."""
@@ -159,6 +165,7 @@ class Batch:
             servers=self.servers,
             nodes=self.nodes,
         )
+            forget_before=self.forget_before,
 
 
 def _facts(before: Job, after: Job, event: e.Event) -> dict[str, object]:

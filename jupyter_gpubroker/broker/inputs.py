@@ -186,6 +186,11 @@ class Did(StrEnum):
     REFUSED = "refused"
     """Start: nothing ran and nothing will."""
     RESTORE_REFUSED = "restore-refused"
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """A day is over: what ended long ago may be forgotten."""
+
+
     FAILED = "failed"
     """Tried again later."""
 
@@ -238,7 +243,7 @@ class Answer:
     error: Exception | None = None
 
 
-Fact = NodesSeen | PollSeen | EngineDown | DutyDone
+Fact = NodesSeen | PollSeen | EngineDown | Tidy | DutyDone
 Input = Question | Fact
 
 

@@ -112,7 +112,15 @@ class World:
         if over * 10 <= ENDED_KEPT:
             return
         ended = (job_id for job_id in self.jobs if job_id not in self.alive)
-        for job_id in list(islice(ended, over)):
+        self._drop(list(islice(ended, over)))
+
+    def forget_ended(self, before: Seconds) -> None:
+        """Jobs that ended before that time leave the memory."""
+        ended = (job for job_id, job in self.jobs.items() if job_id not in self.alive)
+        self._drop([job.id for job in ended if job.since < before])
+
+    def _drop(self, ended: Sequence[JobId]) -> None:
+        for job_id in ended:
             del self.jobs[job_id]
         self.submits = {key: job for key, job in self.submits.items() if job in self.jobs}
 

@@ -9,12 +9,22 @@ broker's own record; an engine reports only what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from ..core.model import Kept, Key, Mode, Node, Placement, Process, Seconds, StageName
+from ..core.model import (
+    JobId,
+    Kept,
+    Key,
+    Mode,
+    Node,
+    Placement,
+    Process,
+    Seconds,
+    StageName,
+)
 
 
 class EngineError(Exception):
@@ -193,4 +203,9 @@ class Engine(Protocol):
 
     async def forget(self, key: Key) -> None:
         """The broker has recorded the end of this key; it need not be reported any more."""
+        ...
+
+    async def prune(self, before: Seconds, living: Collection[JobId]) -> None:
+        """Remove what is left of keys that were forgotten before that time, the folders with
+        their logs too, as the job's user and following no link; nothing of ``living`` Jobs."""
         ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Literal, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
-from ..core.model import Kept, Key, Mode, Node, Rung, Seconds, StageName
+from ..core.model import JobId, Kept, Key, Mode, Node, Rung, Seconds, StageName
 from ..devices import DeviceError, Devices
-from . import Caps, EngineError, Launch, LogChunk, Poll, Report, Stop
+from . import Caps, EngineError, Launch, LogChunk, Poll, Report, Stop, broom
 from .folder import Folder, rank_log
 from .held import Held, Sight
 from .hosted import Hosted
@@ -62,7 +62,6 @@ class LocalEngine:
         self._hands = ThreadPoolExecutor(_HANDS, thread_name_prefix="local-hand")
         self._eyes = ThreadPoolExecutor(1, thread_name_prefix="local-eye")
         self._busy: WeakValueDictionary[Key, asyncio.Lock] = WeakValueDictionary()
-        self._pruned = False
 
     async def nodes(self) -> Sequence[Node]:
         """The nodes of the devices, with this machine's processors and memory."""
@@ -105,6 +104,10 @@ class LocalEngine:
         async with self._lock(key):
             await self._call(self._hands, self._forget, key)
 
+    async def prune(self, before: Seconds, living: Collection[JobId]) -> None:
+        """Remove old folders and their records."""
+        await self._call(self._hands, self._prune, before, frozenset(living))
+
     # -- everything below runs in a thread
 
     def _nodes(self) -> Sequence[Node]:
@@ -141,9 +144,6 @@ class LocalEngine:
 
     def _poll(self) -> Poll:
         began = self._clock()
-        if not self._pruned:
-            self._records.prune(began)
-            self._pruned = True
         sight = self._sight()
         reports = {}
         for key in self._records.present():
@@ -178,6 +178,26 @@ class LocalEngine:
         if self._records.ended(key):
             self._hosted.forget(key)
             self._records.forget(key)
+
+    def _prune(self, before: Seconds, living: Collection[JobId]) -> None:
+        self._records.sweep(self._clock())
+        folders: dict[int, dict[str, Key]] = {}
+        for record in self._records.old(before):
+            if record.key.job in living:
+                continue
+            if record.folder:
+                folders.setdefault(record.uid, {})[record.folder] = record.key
+            else:
+                self._records.drop(record.key)
+        failed: OSError | None = None
+        for uid, keys in folders.items():
+            try:
+                for folder in broom.sweep(uid, list(keys)):
+                    self._records.drop(keys[folder])
+            except OSError as error:
+                failed = error
+        if failed is not None:
+            raise failed
 
     def _living(self, key: Key) -> Record | None:
         return None if self._records.ended(key) else self._records.get(key)

@@ -32,8 +32,6 @@ from . import Phase, Report, Stop
 from .shim import put
 
 _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\.\d+", re.ASCII)
-_REMEMBERED: Seconds = 31 * 86400.0
-"""Longer than a job's folder is kept, and than any call can be late."""
 _HALF_DONE: Seconds = 86400.0
 """Longer than it takes to write a record or to remove a folder."""
 _STRENGTH = tuple(Stop)
@@ -155,13 +153,23 @@ class Records:
         self._reports.pop(key, None)
         self.discard(key)
 
-    def prune(self, now: Seconds) -> None:
-        """Drop the records of what was forgotten a month ago, and what a crash has left of a
-        folder: without its record nothing was started, or it was being forgotten."""
+    def old(self, before: Seconds) -> list[Record]:
+        """What was forgotten before that time."""
+        found = []
         with suppress(FileNotFoundError):
             for entry in os.scandir(self._ended):
-                if entry.stat().st_ctime < now - _REMEMBERED:
-                    os.unlink(entry.path)
+                if entry.stat().st_ctime < before and (facts := _read(Path(entry.path))):
+                    found.append(_record(facts))
+        return found
+
+    def drop(self, key: Key) -> None:
+        """Of a key that was forgotten keep nothing: it might be started once more."""
+        (self._ended / f"{self.path(key).name}.json").unlink(missing_ok=True)
+
+    def sweep(self, now: Seconds) -> None:
+        """Drop what a crash has left of a folder: without its record nothing was started, or
+        it was being forgotten."""
+        with suppress(FileNotFoundError):
             for entry in os.scandir(self._runs):
                 old = entry.stat().st_ctime < now - _HALF_DONE
                 if old and not os.path.exists(f"{entry.path}/record.json"):

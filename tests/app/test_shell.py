@@ -11,8 +11,9 @@ import pytest
 
 from jupyter_gpubroker.app.shell import Shell
 from jupyter_gpubroker.broker import inputs as i
-from jupyter_gpubroker.core.model import Holder, Node, Request
+from jupyter_gpubroker.core.model import Holder, Job, Kind, Node, Request, State
 from jupyter_gpubroker.engines.local import LocalEngine
+from jupyter_gpubroker.store import Entry, Writes
 from tests.until import until_async
 
 from .setups import setup_in
@@ -46,6 +47,18 @@ async def test_a_broker_that_is_told_to_end_ends_also_while_news_come(
     done, _ = await asyncio.wait([running], timeout=60)
     assert done, "it has lost the cancel and goes on"
     assert running.cancelled()
+
+
+async def test_a_broker_that_comes_up_forgets_what_ended_a_month_ago(tmp_path: Path) -> None:
+    setup = setup_in(tmp_path)
+    old = Job("b-old", Kind.BATCH, "ana", "default", "batch", Request(gpus=1), state=State.FAILED)
+    setup.store.open()
+    setup.store.commit(Writes(jobs=[old], entries=[Entry(1, 2.0, "broker", "job.exited", "b-old")]))
+    assert setup.store.job("b-old") is not None
+    running = asyncio.create_task(Shell(setup).run())
+    await until_async(lambda: setup.store.job("b-old") is None, what="the job to be forgotten")
+    running.cancel()
+    await asyncio.wait([running])
 
 
 class Slow(LocalEngine):

@@ -4,49 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 
-from jupyter_gpubroker import policy
-from jupyter_gpubroker.broker import Broker, Turn
-from jupyter_gpubroker.broker import inputs as i
-from jupyter_gpubroker.broker.world import World
-from jupyter_gpubroker.core.model import Device, Job, Kind, Node, Request, State
-from jupyter_gpubroker.store import LaunchRow
-from jupyter_gpubroker.store.memory import MemoryStore
+from jupyter_gpubroker.core.model import Job, State
 
-LAUNCH = LaunchRow(("true",), {}, "/", "", torchrun=False)
-
-
-class Desk:
-    """A broker with one machine of four GPUs, and time that goes on with each turn."""
-
-    def __init__(self) -> None:
-        ids = count(1)
-        world = World.of(MemoryStore().open(), policy.default(), 0.0)
-        self.broker = Broker(world, {}, lambda kind: f"{kind.value}-{next(ids)}")
-        self.now = 0.0
-
-    def turn(self, *news: i.Input) -> Turn:
-        """The next turn."""
-        self.now += 1.0
-        return self.broker.turn(news, self.now)
-
-    def sees(self, broken: str = "") -> Turn:
-        """The machine is looked at; one of its GPUs may be broken."""
-        devices = [
-            Device(
-                f"GPU-{n}", "sim", 1000, n, usable=name != broken, note="Xid 79" * (name == broken)
-            )
-            for n, name in enumerate(f"GPU-{n}" for n in range(4))
-        ]
-        return self.turn(i.NodesSeen("toy", [Node("node1", "toy", "b1", tuple(devices))]))
-
-    def submit(self, gpus: int) -> Job:
-        """A batch job, as the turn leaves it."""
-        (answer,) = self.turn(i.Submit("user:ana", "ana", Request(gpus=gpus), LAUNCH)).answers
-        assert answer.job is not None
-        assert answer.job.kind is Kind.BATCH
-        return answer.job
+from .desk import Desk
 
 
 def used(job: Job) -> Sequence[str]:

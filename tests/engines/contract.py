@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -172,6 +173,25 @@ class EngineContract:
         await later.start(KEY, launch)
         assert KEY not in (await later.poll()).reports
         assert (await printed(later, "ran")).count("ran") == 1
+
+    async def test_what_is_old_leaves_no_file_unless_its_job_lives(self, ground: Ground) -> None:
+        engine = ground.engine()
+        script = "mkdir -p a/b && touch a/b/c && chmod 0500 a/b a; echo done"
+        launch = ground.launch("sh", "-c", script)
+        await engine.start(KEY, launch)
+        await ended(engine)
+        await engine.prune(time.time() + 60, ())
+        assert await printed(engine, "done"), "it is not forgotten yet"
+        await engine.forget(KEY)
+        await engine.prune(time.time() - 60, ())
+        await engine.prune(time.time() + 60, [KEY.job])
+        assert await engine.ranks(KEY) == [0]
+
+        await engine.prune(time.time() + 60, ["b-other"])
+        with pytest.raises(FileNotFoundError):
+            await engine.logs(KEY, 0, 0, 10)
+        *above, job, _attempt = Path(launch.folder).parts
+        assert job not in os.listdir(Path(*above))
 
     async def test_a_key_is_not_forgotten_before_it_ended(self, ground: Ground) -> None:
         engine = ground.engine()

@@ -7,6 +7,7 @@ import os
 import pwd
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,38 @@ async def test_a_spool_that_leads_elsewhere_is_not_written(
     await engine.stop(KEY, Stop.TERM)
     assert (await ended(engine)).code == -15
     assert os.listdir(tmp_path) == []
+
+
+async def test_old_folders_are_removed_with_the_rights_of_their_user(
+    user_ground: LocalGround,
+) -> None:
+    """A user who leads the broker elsewhere loses nothing but what is their own."""
+    engine = user_ground.engine()
+    await engine.start(KEY, user_ground.launch("true"))
+    await ended(engine)
+    await engine.forget(KEY)
+    elsewhere = user_ground.root / "elsewhere" / KEY.job / str(KEY.attempt)
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "roots").touch()
+    jobs = user_ground.folder.parent.parent
+    jobs.rename(jobs.with_name("moved"))
+    jobs.symlink_to(user_ground.root / "elsewhere")
+    await engine.prune(time.time() + 60, ())
+    assert os.listdir(elsewhere) == ["roots"]
+    jobs.unlink()
+    jobs.with_name("moved").rename(jobs)
+
+
+async def test_a_link_in_place_of_a_folder_is_left_alone(user_ground: LocalGround) -> None:
+    engine = user_ground.engine()
+    script = f"mkdir {user_ground.home}/own; touch {user_ground.home}/own/file; ln -s ~/own link"
+    await engine.start(KEY, user_ground.launch("sh", "-c", script))
+    assert (await ended(engine)).code == 0
+    await engine.forget(KEY)
+    await engine.prune(time.time() + 60, ())
+    assert not user_ground.folder.exists()
+    assert user_ground.home is not None
+    assert (user_ground.home / "own" / "file").exists()
 
 
 async def test_a_killed_shim_of_a_user_leaves_no_process(user_ground: LocalGround) -> None:

@@ -62,16 +62,18 @@ def test_only_what_has_ended_is_forgotten_and_its_folder_is_known(tmp_path: Path
     assert records.forgotten(KEY) == Records(tmp_path, "broker-1").forgotten(KEY) == RECORD
 
 
-def test_what_was_forgotten_a_month_ago_is_dropped(tmp_path: Path) -> None:
+def test_what_was_forgotten_long_ago_is_found_and_dropped(tmp_path: Path) -> None:
     records = Records(tmp_path, "broker-1")
+    assert records.old(time.time()) == []
     records.save(RECORD)
     records.end(REPORT)
     records.forget(KEY)
     now = (tmp_path / "ended" / f"{KEY}.json").stat().st_ctime
-    records.prune(now + 30 * 86400)
-    assert records.forgotten(KEY) == RECORD
-    records.prune(now + 32 * 86400)
-    assert records.forgotten(KEY) is None
+    assert records.old(now) == []
+    assert records.old(now + 1) == [RECORD]
+    records.drop(KEY)
+    records.drop(KEY)
+    assert (records.forgotten(KEY), records.old(now + 1)) == (None, [])
 
 
 def test_what_a_crash_left_of_a_folder_is_dropped_a_day_later(tmp_path: Path) -> None:
@@ -79,9 +81,9 @@ def test_what_a_crash_left_of_a_folder_is_dropped_a_day_later(tmp_path: Path) ->
     records.save(RECORD)
     left = tmp_path / "runs" / "b-left.1" / "0"
     left.mkdir(parents=True)
-    records.prune(time.time() + 3600)
+    records.sweep(time.time() + 3600)
     assert left.exists()
-    records.prune(time.time() + 86500)
+    records.sweep(time.time() + 86500)
     assert not left.parent.exists()
     assert records.get(RECORD.key) == RECORD
 
