@@ -20,6 +20,7 @@ from .duties import due, finished
 from .planning import may_be_in_use, plan
 from .questions import NewId, answer, resume_wanted
 from .sightings import engine_down, holders_overdue, nodes_seen, poll_seen
+from .waits import unasked
 from .world import World
 
 ROUNDS_MAX = 8
@@ -62,7 +63,7 @@ class Broker:
                 answers.append(answer(batch, item, self.new_id))
             else:
                 extra += self._fact(batch, item)
-        overdue = holders_overdue(batch)
+        overdue, silent = holders_overdue(batch), unasked(batch)
         self._deadlines(batch)
         resume_wanted(batch)
         planned = self._plan_next is not None and now >= self._plan_next
@@ -71,7 +72,7 @@ class Broker:
             self._stale = False
         duties, again = due(self.world, extra, now)
         next_deadline = self._next_deadline()
-        times = (self._plan_next, again, overdue, next_deadline)
+        times = (self._plan_next, again, overdue, silent, next_deadline)
         return Turn(
             writes=batch.writes(),
             answers=[self._newest(item) for item in answers],

@@ -150,6 +150,7 @@ class Batch:
     def _ended(self, job: Job) -> None:
         self.dropped.append(job.id)
         self.world.memory_mib.pop(job.id, None)
+        self.world.asked.pop(job.id, None)
 
     def writes(self) -> Writes:
         """Everything as one transaction."""

@@ -81,6 +81,13 @@ class Ask(Question):
 
 
 @dataclass(frozen=True, slots=True)
+class StillWaits(Question):
+    """A start at the Hub still waits for this Session."""
+
+    job: JobId
+
+
+@dataclass(frozen=True, slots=True)
 class ServerHello(Question):
     """The extension of a server is up. Answered with its Session, or None."""
 

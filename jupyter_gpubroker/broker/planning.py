@@ -116,6 +116,9 @@ def _barred(world: World) -> Mapping[JobId, Why]:
             # Nobody would use the GPUs; the place is kept until the holder's grace is over.
             text = "waiting for your Jupyter server to be started again"
             barred[job.id] = Why(Blocked.SERVER, text)
+        elif job.id in world.unasked:
+            text = "its Hub no longer asks for it: start the server again; the place is kept"
+            barred[job.id] = Why(Blocked.SERVER, text, until=world.unasked[job.id])
     return barred
 
 

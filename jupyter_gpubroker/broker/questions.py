@@ -119,6 +119,8 @@ def answer(batch: Batch, question: i.Question, new_id: NewId) -> i.Answer:
                 return i.Answer(_open_session(entrance, question))
             case i.Ask():
                 return i.Answer(_ask(batch, question))
+            case i.StillWaits():
+                return i.Answer(_still_waits(batch, question))
             case i.ServerHello():
                 return i.Answer(_hello(batch, question))
             case i.ServerGone():
@@ -235,6 +237,7 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
         name=question.server,
     )
     batch.put(job)
+    world.asked[job.id] = batch.now
     batch.journal(question.actor, "job.submitted", job, _wants(job))
     return job
 
@@ -254,6 +257,7 @@ def _same(batch: Batch, old: Job, question: i.OpenSession) -> bool:
 def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job:
     """The living session goes on: it is the same wish."""
     job = old
+    batch.world.asked[job.id] = batch.now
     if question.incarnation > old.incarnation:
         event = e.Adopt(question.incarnation, question.attach)
         job = batch.apply(old.id, event, question.actor)
@@ -295,6 +299,16 @@ def _ask(batch: Batch, question: i.Ask) -> Job:
     if isinstance(event, e.Extend):
         _may_extend(batch, job, event)
     return batch.apply(job.id, event, question.actor)
+
+
+def _still_waits(batch: Batch, question: i.StillWaits) -> Job:
+    """Nothing to write: what counts is when it was said."""
+    job = batch.world.jobs.get(question.job)
+    if job is None:
+        raise i.Unknown(question.job)
+    if job.id in batch.world.alive:
+        batch.world.asked[job.id] = batch.now
+    return job
 
 
 def _may_extend(batch: Batch, job: Job, event: e.Extend) -> None:

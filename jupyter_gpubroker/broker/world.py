@@ -60,6 +60,10 @@ class World:
     """Session key -> the server process that said hello last."""
     gone: dict[str, Seconds] = field(default_factory=dict)
     """Session key -> since when its server is known to be gone."""
+    asked: dict[JobId, Seconds] = field(default_factory=dict)
+    """When the Hub said last that a start of its waits for this session."""
+    unasked: Mapping[JobId, Seconds] = field(default_factory=dict)
+    """Starts that the Hub asks for no longer -> when their places are given up."""
     wanted: dict[JobId, str] = field(default_factory=dict)
     """Sessions to resume as soon as they are parked, and who asked for that. In memory only:
     after a crash they stay parked until somebody resumes them."""

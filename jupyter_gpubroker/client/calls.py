@@ -195,6 +195,11 @@ def discard(session: str) -> Call[JobOut]:
     return Call(e.DISCARD, session)
 
 
+def waits(session: str) -> Call[JobOut]:
+    """A start at the Hub still waits for it: the place is kept for whoever asks."""
+    return Call(e.WAITS, session)
+
+
 def started(session: str, attempt: int) -> Call[JobOut]:
     """The kernels are bound to this attempt."""
     return Call(e.STARTED, session, body=q.StartedIn(attempt=attempt))

@@ -185,6 +185,9 @@ class Unhold(Verb):
 class Withdraw(Verb):
     """A spawn that waits is cancelled."""
 
+    text: str = ""
+    """The outcome, where that is more than *cancelled*."""
+
 
 @dataclass(frozen=True, slots=True)
 class Release(Verb):

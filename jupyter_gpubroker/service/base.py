@@ -18,7 +18,7 @@ from tornado.web import HTTPError, RequestHandler
 from ..broker.inputs import Unknown
 from ..core.model import Job, Kind, Refusal, Seconds
 from ..wire import In, Nothing, refusal_of
-from ..wire.endpoints import ADMIN, Endpoint
+from ..wire.endpoints import ADMIN, JOB, Endpoint
 from . import Desk
 from .auth import Auth, Forbidden, Principal, PrincipalKind
 from .errors import translate
@@ -225,10 +225,11 @@ async def _admit(call: Call, job: str) -> None:
         raise Forbidden("only the Hub may do this")
     if who is Who.ADMIN and not call.sender.admin:
         raise Forbidden(f"only an admin may do this: a token with scope {ADMIN}")
-    if who in (Who.OWNER, Who.SESSION, Who.HOLDER):
+    about_a_job = JOB in call.route.endpoint.path
+    if about_a_job:
         call.subject = await _subject(call, job)
     _read(call)
-    if who in (Who.SERVER, Who.HUB):
+    if who in (Who.SERVER, Who.HUB) and not about_a_job:
         call.server = _server(call)
 
 

@@ -26,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     Route(e.KEEP, Who.SESSION, sessions.keep),
     Route(e.DISCARD, Who.SESSION, jobs.cancel),
     Route(e.PROLONG, Who.SESSION, jobs.extend, fresh=True),
+    Route(e.WAITS, Who.HUB, sessions.waits),
     Route(e.STARTED, Who.HOLDER, sessions.started),
     Route(e.HELLO, Who.SERVER, servers.hello),
     Route(e.ACTIVITY, Who.SERVER, servers.activity),

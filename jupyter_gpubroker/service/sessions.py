@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from ..broker.inputs import OpenSession
+from ..broker.inputs import OpenSession, StillWaits
 from ..core.events import Keep, Park, Release, Resume, Started
 from ..core.model import TERMINAL, Kind
 from ..wire import ResumeIn, SessionIn, SessionsQuery, StartedIn
@@ -60,6 +60,13 @@ async def resume(call: Call) -> a.JobOut:
 async def keep(call: Call) -> a.JobOut:
     """POST /sessions/ID/keep."""
     return await verb(call, Keep())
+
+
+async def waits(call: Call) -> a.JobOut:
+    """POST /sessions/ID/waits."""
+    job = await call.desk.ask(StillWaits(call.principal.actor, call.job.id))
+    assert job is not None
+    return call.view.job(job)
 
 
 async def started(call: Call) -> a.JobOut:

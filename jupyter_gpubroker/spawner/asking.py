@@ -161,7 +161,7 @@ class Asking:
         raise AssertionError("looks never end")
 
     async def _looks(self, session: str) -> AsyncGenerator[JobOut | Unavailable, None]:
-        """The session whenever something has changed, for ever."""
+        """The session whenever something has changed, for ever. Each look asks for its place."""
         news = asyncio.Event()
         async with self.client() as client:
             follower = asyncio.create_task(self._follow(client, news))
@@ -169,7 +169,7 @@ class Asking:
                 while True:
                     news.clear()
                     try:
-                        yield await client.show(session)
+                        yield await client.waits(session)
                     except Unavailable as error:
                         yield error
                     await asyncio.sleep(BURST_S)

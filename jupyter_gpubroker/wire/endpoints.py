@@ -82,6 +82,7 @@ RESUME = _post(f"/sessions/{JOB}/resume", a.JobOut, "queue it to get GPUs back",
 KEEP = _post(f"/sessions/{JOB}/keep", a.JobOut, "it is still needed: not to be taken for a while")
 DISCARD = _post(f"/sessions/{JOB}/cancel", a.JobOut, "discard it; what it kept is deleted")
 PROLONG = _post(f"/sessions/{JOB}/extend", a.JobOut, "more leased time", q.ExtendIn)
+WAITS = _post(f"/sessions/{JOB}/waits", a.JobOut, "a start at the Hub still waits for it")
 STARTED = _post(f"/sessions/{JOB}/started", a.JobOut, "its kernels are bound", q.StartedIn)
 
 HELLO = _post("/servers/hello", a.SessionState, "a server's extension is up", q.HolderIn)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tornado.httpserver import HTTPServer
@@ -66,6 +66,9 @@ class Broker:
     devices: str = "simulated:1x1"
     policy: str = POLICY
     port: int = 0
+    ahead: float = 0.0
+    """Seconds by which its clock is ahead: so long has passed for it."""
+    shell: Shell | None = None
     _server: HTTPServer | None = None
     _task: asyncio.Task[None] | None = None
     _clients: list[AsyncClient] = field(default_factory=list)
@@ -74,6 +77,12 @@ class Broker:
     def url(self) -> str:
         """As the spawner's ``broker_url``."""
         return f"http://127.0.0.1:{self.port}{PREFIX}"
+
+    @property
+    def now(self) -> float:
+        """The time as it is for the broker."""
+        assert self.shell is not None
+        return self.shell.clock()
 
     @property
     def token_file(self) -> Path:
@@ -93,7 +102,8 @@ class Broker:
             run_as="self",
         )
         setup, lock = make_setup(app)
-        shell = Shell(setup)
+        clock = setup.clock
+        shell = self.shell = Shell(replace(setup, clock=lambda: clock() + self.ahead))
         assert lock.acquire(blocking=False)
 
         async def run() -> None:

@@ -204,7 +204,7 @@ def test_any_json_gives_an_answer_and_a_refusal_changes_nothing(
     house = thread.house
     desk = house.desk
     job = next(iter(desk.world.jobs), None) or desk.stage.submit("ana", lasts=1e9).id
-    token = OWN if endpoint is e.GONE else house.hub.user("ana", server="", admin=True)
+    token = OWN if endpoint in (e.GONE, e.WAITS) else house.hub.user("ana", server="", admin=True)
     seq, jobs = desk.world.seq, dict(desk.world.jobs)
 
     async def call() -> httpx.Response:

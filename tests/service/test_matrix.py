@@ -95,6 +95,7 @@ SAMPLES: Mapping[e.Endpoint[Any], tuple[Sample, ...]] = {
     e.KEEP: (Sample(OWN_SESSION, {}, "session"),),
     e.DISCARD: (Sample(OWN_SESSION, {}, "session"),),
     e.PROLONG: (Sample(OWN_SESSION, {"time": "1m"}, "session"),),
+    e.WAITS: (Sample(HUB, {}, "session"), Sample(HUB | {"hub": 404}, {})),
     e.STARTED: (Sample(HOLDER, {"attempt": 1}, "session"),),
     e.HELLO: (Sample(OWN_SERVER, HOLDS | NEWEST, server=True),),
     e.ACTIVITY: (Sample(OWN_SERVER, NEWEST, server=True),),
