@@ -94,9 +94,9 @@ class Broker:
                 engine_down(batch, fact)
             case i.PollSeen():
                 return poll_seen(batch, fact)
-            case i.DutyDone():
             case i.Tidy():
                 batch.tidy()
+            case i.DutyDone():
                 self._duty_done(batch, fact)
         return ()
 

@@ -165,8 +165,8 @@ class Batch:
             submits=self.submits,
             servers=self.servers,
             nodes=self.nodes,
-        )
             forget_before=self.forget_before,
+        )
 
 
 def _facts(before: Job, after: Job, event: e.Event) -> dict[str, object]:

@@ -186,6 +186,11 @@ class EngineDown:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """A day is over: what ended long ago may be forgotten."""
+
+
 class Did(StrEnum):
     """How a duty ended."""
 
@@ -193,11 +198,6 @@ class Did(StrEnum):
     REFUSED = "refused"
     """Start: nothing ran and nothing will."""
     RESTORE_REFUSED = "restore-refused"
-@dataclass(frozen=True, slots=True)
-class Tidy:
-    """A day is over: what ended long ago may be forgotten."""
-
-
     FAILED = "failed"
     """Tried again later."""
 
