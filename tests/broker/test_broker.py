@@ -19,9 +19,10 @@ from jupyter_gpubroker.core.model import (
     State,
 )
 from jupyter_gpubroker.engines import Poll
+from jupyter_gpubroker.sim.engine import Work
 from jupyter_gpubroker.store import LaunchRow
 
-from .theatre import Faults, Theatre
+from .theatre import Theatre
 
 
 def test_a_batch_job_is_placed_started_and_completed() -> None:
@@ -180,8 +181,7 @@ def test_a_job_that_saved_at_its_first_step_is_run_again_for_nothing() -> None:
     stage = Theatre()
     job = stage.submit("ana", lasts=10_000)
     stage.run(5)
-    run = stage.toy.runs[stage.job(job.id).key]
-    run.checkpoint, run.state, run.code = 0, "exited", 75
+    stage.engine.leave(stage.job(job.id).key, 75, step=0)
     stage.run(2)
     again = stage.job(job.id)
     assert (again.attempt, again.restarts, again.checkpoint) == (2, 0, 0)
@@ -196,8 +196,10 @@ def test_only_the_engine_of_its_node_can_miss_an_image() -> None:
     stage.run(60)
     look = Poll(stage.now, {}, 2.0)
     stage.tell(i.PollSeen("another", look))
+    stage.run(0)
     assert stage.job(session).rung is Rung.GPU_STATE
-    stage.tell(i.PollSeen("toy", look))
+    stage.tell(i.PollSeen("sim", look))
+    stage.run(0)
     assert stage.job(session).rung is Rung.NOTHING
 
 
@@ -207,7 +209,8 @@ def test_a_policy_that_was_replaced_by_the_default_makes_jobs_wait_and_nothing_f
     stage.ask(i.ApplyPolicy("admin:eve", document, policy.parse(document)))
     stage.submit("ana", gpus=3, lasts=500)
     waits = stage.submit("bo", gpus=4, queue="deep")
-    stage.restart()  # with the default policy: the stored one could not be read
+    stage.store.data.policies.clear()
+    stage.restart()  # with the default policy, as if the stored one could not be read
     stage.run(5)
     assert stage.job(waits.id).state is State.QUEUED
     assert "class long is not in the policy" in stage.broker.world.plan.why[waits.id].text
@@ -228,6 +231,7 @@ def test_the_hubs_stop_ends_the_session_and_late_news_of_it_nothing_else() -> No
 def test_a_server_that_died_and_came_back_keeps_its_lease() -> None:
     stage = Theatre()
     job = idle_session(stage, "ana")
+    stage.servers["ana"].end()
     stage.ask(i.ServerGone("hub", "ana/", 1, i.HowGone.GONE))
     assert stage.job(job).state is State.DRAINING
     stage.ask(i.OpenSession("hub", "ana", "ana/", Request(gpus=1), 2))
@@ -310,7 +314,7 @@ def test_an_extension_outlives_a_park() -> None:
 def test_a_stubborn_job_is_killed_before_its_gpus_are_given_away() -> None:
     stage = Theatre(count=1)
     job = stage.submit("ana", gpus=4, lasts=10_000)
-    stage.toy.stubborn.add(job.id)
+    stage.engine.works[job.id] = Work(stubborn=True)
     stage.run(5)
     stage.ask(i.Ask("user:ana", job.id, e.Cancel()))
     other = stage.submit("bo", gpus=4)
@@ -332,7 +336,7 @@ def test_a_restarted_broker_goes_on_where_it_was() -> None:
     assert stage.job(session).state is State.RUNNING
     stage.run(80)
     assert stage.job(job.id).state is State.COMPLETED
-    assert stage.toy.ended[job.id] == 1
+    assert stage.engine.ends[job.id] == 1
 
 
 def test_a_reload_of_the_policy_is_one_entry_and_holds_from_now() -> None:
@@ -355,34 +359,3 @@ def test_a_class_with_living_jobs_cannot_vanish() -> None:
     document = policy.DEFAULT_DOCUMENT.replace("  batch:  ", "  other:  ")
     with pytest.raises(Refusal, match="living jobs"):
         stage.ask(i.ApplyPolicy("admin:eve", document, policy.parse(document)))
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_nothing_is_lost_or_run_twice_whatever_fails(seed: int) -> None:
-    faults = Faults(lost_call=0.15, twice=0.1, late_news=0.2, crash=0.05, failed_commit=0.05)
-    stage = Theatre(seed, faults)
-    for k in range(12):
-        user = f"user{stage.random.randrange(4)}"
-        try:
-            if stage.random.random() < 0.3:
-                stage.session(user, milli=500)
-            else:
-                stage.submit(user, gpus=stage.random.choice([1, 2, 4]), lasts=20 + k)
-        except (RuntimeError, Conflict, Refusal):
-            pass
-        _survive(stage, stage.random.randrange(15))
-    _survive(stage, 60)
-    stage.faults = Faults()
-    for number in range(4):
-        stage.ask(i.ServerGone("hub", f"user{number}/", 1, i.HowGone.STOPPED))
-    stage.run(1500)
-    assert not stage.unfinished()
-    assert all(count == 1 for count in stage.toy.ended.values()), stage.toy.ended
-
-
-def _survive(stage: Theatre, seconds: int) -> None:
-    for _ in range(seconds):
-        try:
-            stage.run(1)
-        except RuntimeError:
-            continue

@@ -170,7 +170,7 @@ def test_who_waits_beside_a_server_that_is_up_need_not_ask(attach: bool) -> None
 def test_a_start_whose_server_never_came_is_not_granted_gpus_again_and_again() -> None:
     stage = Unattended()
     place = start(stage, "ana")
-    stage.toy.stubborn.add(place.id)  # there is nothing of it that could be parked
+    stage.engine.stubborn["ana/"] = True  # there is nothing of it that could be parked
     stage.run(KEPT_S + 300)
     gone = stage.job(place.id)
     assert (gone.state, gone.attempt) == (State.CANCELLED, 1)

@@ -157,12 +157,12 @@ async def test_a_degraded_broker_says_what_is_missing(house: House) -> None:
     client = ana(house)
     house.desk.missing = Degraded("the store is not open yet")
     house.desk.world.problems["store"] = "the store is not open yet"
-    house.desk.world.engines_down["toy"] = "no answer"
+    house.desk.world.engines_down["sim"] = "no answer"
     with pytest.raises(Unavailable, match="not open yet"):
         await client.submit(SubmitIn(argv=("true",)))
     health = await client.health()
     assert health.status == "degraded"
-    assert health.problems == ("the store is not open yet", "toy: no answer")
+    assert health.problems == ("the store is not open yet", "sim: no answer")
     assert not (await client.nodes())[0].usable
 
 
@@ -220,7 +220,7 @@ async def test_a_log_that_is_not_there_yet_is_empty_and_one_that_never_was_is_40
     house: House,
 ) -> None:
     client = ana(house)
-    house.desk.stage.submit("bob", nodes=2, gpus=4, lasts=100)
+    house.desk.stage.submit("bob", nodes=2, gpus=4, lasts=30)
     job = house.desk.stage.submit("ana", lasts=40)
     waiting = await client.logs(job.id)
     assert (waiting.text, waiting.ended, waiting.ranks) == ("", False, ())
