@@ -29,7 +29,9 @@ from traitlets.config.loader import LazyConfigValue
 from .client import BrokerError, Client, Refusal
 from .wire.endpoints import ADMIN, SERVICE, USE
 
-SERVICE_SCOPES = ("read:hub", "list:services", "read:services")
+USERS_SCOPE = "read:users:name"
+"""Without it nobody learns that a user was removed."""
+SERVICE_SCOPES = ("read:hub", "list:services", "read:services", USERS_SCOPE)
 """What the broker's own token may read of the Hub; ``check`` needs it."""
 
 SPAWNERS = {
@@ -305,7 +307,7 @@ def _check_hub(facts: Facts, token: str) -> list[str]:
         wrong.append(f"JupyterHub.spawner_class is {used}, not {facts.spawner}")
     if service.json().get("url", "").rstrip("/") != facts.service_url:
         wrong.append(f"the Hub has the service at {service.json().get('url')!r}")
-    missing = sorted({"read:hub", "list:services"} - set(me.json()["scopes"]))
+    missing = sorted({"read:hub", "list:services", USERS_SCOPE} - set(me.json()["scopes"]))
     if missing:
         wrong.append(f"the role {SERVICE} lacks {', '.join(missing)}: call configure last")
     return wrong

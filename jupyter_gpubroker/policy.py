@@ -16,7 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from .core.amounts import parse_duration
-from .core.model import Class, Kind, PlacementRule, Policy, Queue, Refusal, Terms
+from .core.model import Class, Kind, PlacementRule, Policy, Queue, Refusal, RemovedUsers, Terms
 
 DOCUMENT_MAX = 2**16
 """Characters of a policy: every user may have one checked, and YAML is slow to read."""
@@ -166,6 +166,9 @@ class PolicyDoc(_Strict):
     """Which of the GPUs that fit: those that leave the most useful rest, or the fullest."""
     half_life: Time = 7 * 86400.0
     """After so long, GPU time that somebody used counts half when the queue is ordered."""
+    removed_users: RemovedUsers = RemovedUsers.FINISH
+    """What becomes of the running jobs of users who were removed from the Hub: they finish, or
+    they are cancelled. What such a user waits for is cancelled, and their sessions end."""
     classes: dict[Name, ClassDoc] = Field(min_length=1)
     """Terms by name. What names no class gets the first one of its kind."""
     queues: dict[Name, QueueDoc] = Field(min_length=1)
@@ -304,6 +307,7 @@ def parse(text: str, revision: int = 0) -> Policy:
         revision=revision,
         placement=doc.placement,
         half_life=doc.half_life,
+        removed_users=doc.removed_users,
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
+import httpx
 from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_data_dir
 from tornado.httpserver import HTTPServer
@@ -24,9 +25,10 @@ from traitlets import Bool, Enum, Unicode, default
 
 from ..client import SHARED_SOCKET, solo_socket_path
 from ..service.application import BODY_MAX, make_app
-from ..service.auth import HubAuth, PeerAuth
+from ..service.auth import HUB_TIMEOUT_S, HubAuth, PeerAuth
 from ..store import StoreError
 from ..store.lock import WriterLock
+from .people import People
 from .shell import Shell
 from .wiring import make_setup
 
@@ -35,6 +37,8 @@ log = logging.getLogger(__name__)
 PR_SET_PDEATHSIG = 1
 BIND_PATIENCE_S = 60.0
 LOCK_RETRY_S = 0.2
+HUB_API_URL = "http://127.0.0.1:8081/hub/api"
+"""JupyterHub's own default; it tells its services in JUPYTERHUB_API_URL."""
 TAKEN_S = 2.0
 """A lock that is held for longer is another broker's."""
 SOLO_LINGER_S = 600.0
@@ -156,6 +160,15 @@ class Serving:
             await server.close_all_connections()
             lock.release()
 
+    async def _people(self, shell: Shell) -> None:
+        """On a Hub: users may be removed."""
+        headers = {"Authorization": f"token {os.environ['JUPYTERHUB_API_TOKEN']}"}
+        url = os.environ.get("JUPYTERHUB_API_URL", HUB_API_URL)
+        async with httpx.AsyncClient(
+            base_url=url, headers=headers, timeout=HUB_TIMEOUT_S, trust_env=False
+        ) as hub:
+            await People(lambda: shell.world, shell.put, hub).run()
+
     async def _taken(self, lock: WriterLock) -> bool:
         """Whether another broker has the lock; a store that does not answer has no broker.
 
@@ -180,6 +193,8 @@ class Serving:
             tasks.append(asyncio.create_task(_parent_gone()))
         if self.app.solo:
             tasks.append(asyncio.create_task(_unused(server, shell)))
+        if not self._on_socket():
+            tasks.append(asyncio.create_task(self._people(shell)))
         done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in pending:
             task.cancel()

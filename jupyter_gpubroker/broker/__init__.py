@@ -16,6 +16,7 @@ from ..core.model import Conflict, Mode, Seconds, StageName
 from ..store import Writes
 from . import inputs as i
 from .batch import Batch
+from .departed import users_gone
 from .duties import due, finished
 from .planning import may_be_in_use, plan
 from .questions import NewId, answer, resume_wanted
@@ -94,6 +95,8 @@ class Broker:
                 engine_down(batch, fact)
             case i.PollSeen():
                 return poll_seen(batch, fact)
+            case i.UsersGone():
+                users_gone(batch, fact)
             case i.Tidy():
                 batch.tidy()
             case i.DutyDone():

@@ -187,6 +187,13 @@ class EngineDown:
 
 
 @dataclass(frozen=True, slots=True)
+class UsersGone:
+    """The Hub has no such users any more."""
+
+    users: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Tidy:
     """A day is over: what ended long ago may be forgotten."""
 
@@ -250,7 +257,7 @@ class Answer:
     error: Exception | None = None
 
 
-Fact = NodesSeen | PollSeen | EngineDown | Tidy | DutyDone
+Fact = NodesSeen | PollSeen | EngineDown | UsersGone | Tidy | DutyDone
 Input = Question | Fact
 
 

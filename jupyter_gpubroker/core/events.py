@@ -170,6 +170,9 @@ class Verb(Event):
 class Cancel(Verb):
     """Stop it and forget what it kept."""
 
+    text: str = ""
+    """The outcome of a Job that waits, where that is more than *cancelled*."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hold(Verb):

@@ -121,7 +121,7 @@ def park_again(job: Job, _event: e.Event, now: Seconds) -> Result:
 def end_cancelled(job: Job, event: e.Event, now: Seconds) -> Result:
     """Ended by its owner, or held too long."""
     words = "held too long" if isinstance(event, e.Deadline) else "cancelled"
-    if isinstance(event, e.Withdraw):
+    if isinstance(event, e.Cancel | e.Withdraw):
         words = event.text or words
     return end(job, State.CANCELLED, words, now)
 

@@ -43,9 +43,13 @@ class Desk:
         ]
         return self.turn(i.NodesSeen("toy", [Node("node1", "toy", "b1", tuple(devices))]))
 
-    def submit(self, gpus: int, key: str = "") -> Job:
+    def job(self, job: Job) -> Job:
+        """As it is now."""
+        return self.broker.world.jobs[job.id]
+
+    def submit(self, gpus: int, key: str = "", user: str = "ana") -> Job:
         """A batch job, as the turn leaves it."""
-        asked = i.Submit("user:ana", "ana", Request(gpus=gpus), LAUNCH, idempotency=key)
+        asked = i.Submit(f"user:{user}", user, Request(gpus=gpus), LAUNCH, idempotency=key)
         (answer,) = self.turn(asked).answers
         assert answer.job is not None
         assert answer.job.kind is Kind.BATCH

@@ -162,6 +162,26 @@ def test_a_killed_server_that_starts_again_keeps_its_gpu_and_stop_ends_it(hub: R
     assert hub.sessions("ana")[0].outcome == "released"
 
 
+def test_what_a_removed_user_waits_for_is_cancelled_and_nobody_elses(hub: RealHub) -> None:
+    hub.user("leaver", "stayer")
+    jobs = []
+    for user in ("leaver", "leaver", "stayer"):
+        with hub.broker(hub.token_of(user, USE)) as broker:
+            asked = SubmitIn(argv=("/bin/sleep", "600"), request=RequestIn(gpus=1))
+            jobs.append(broker.submit(asked).id)
+    holds, waits, other = jobs
+    with hub.broker() as broker:
+        until(lambda: broker.show(holds).state == "running", timeout=PATIENCE_S)
+        assert hub.api("DELETE", "/users/leaver").status_code == 204
+        until(lambda: broker.show(waits).state == "cancelled", timeout=PATIENCE_S)
+        assert broker.show(waits).outcome == "its user was removed from JupyterHub"
+        assert broker.show(holds).state == "running", "the policy lets it finish"
+        assert broker.show(other).state == "queued"
+        for job in (other, holds):
+            broker.cancel(job)
+        until(lambda: broker.show(holds).state == "cancelled", timeout=PATIENCE_S)
+
+
 def test_the_doctors_check_finds_nothing_wrong_and_then_something(
     hub: RealHub, tmp_path: Path
 ) -> None:

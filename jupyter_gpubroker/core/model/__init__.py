@@ -23,6 +23,7 @@ from .policy import (
     PlacementRule,
     Policy,
     Queue,
+    RemovedUsers,
 )
 from .values import (
     GPU_MILLI,
@@ -85,6 +86,7 @@ __all__ = [
     "Queue",
     "Reason",
     "Refusal",
+    "RemovedUsers",
     "Request",
     "Rung",
     "Seconds",

@@ -50,6 +50,13 @@ class PlacementRule(StrEnum):
     FRAGMENTATION = "fragmentation"
 
 
+class RemovedUsers(StrEnum):
+    """What becomes of the running batch Jobs of users who are not the Hub's any more."""
+
+    FINISH = "finish"
+    CANCEL = "cancel"
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """What admins decide; frozen, replaced as a whole by one journaled event."""
@@ -60,6 +67,7 @@ class Policy:
     revision: int = 0
     placement: PlacementRule = PlacementRule.FRAGMENTATION
     half_life: Seconds = 7 * 86400.0
+    removed_users: RemovedUsers = RemovedUsers.FINISH
     nodes_considered: int = 64
     """Nodes looked at for victims of one Job."""
     jobs_considered: int = 2000
