@@ -89,6 +89,11 @@ def words_duration(seconds: float) -> str:
     raise AssertionError(whole)
 
 
+def words_gpus(milli: int) -> str:
+    """``2 GPUs``, ``1 GPU``, ``0.5 GPU``: an amount of GPUs for people."""
+    return f"{milli / GPU_MILLI:g} GPU" + ("s" if milli > GPU_MILLI or not milli else "")
+
+
 def _text(value: object) -> str:
     """What was written, cut where it can be no value any more; ``True`` is no number."""
     if isinstance(value, int) and value.bit_length() > 4 * _TEXT_MAX:

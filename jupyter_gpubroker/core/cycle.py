@@ -30,7 +30,7 @@ from .model import (
 from .placement import Ask, Packing, fit
 from .preemption import Told, Victim, Way, make_way, minimal, recallable, victims
 from .quota import Limits, ends
-from .why import Holding
+from .room import Holding, ShapeKey, shape
 
 T = TypeVar("T")
 
@@ -47,20 +47,23 @@ class Cycle:
         self.ledger = Ledger(snapshot)
         self.packing = Packing.of(snapshot, policy)
         self.limits = Limits(snapshot, policy)
-        self.why: dict[JobId, Why] = {}
+        self.barred: dict[JobId, Why] = {}
+        """May not start now, whatever is free."""
+        self.limited: dict[JobId, Why] = {}
+        """A limit keeps them from starting."""
+        self.until: dict[JobId, Seconds] = {}
+        """When those have left, at the latest, for whom promised Jobs wait."""
         self.reserved = {
             id_: placement
             for id_, placement in sorted(snapshot.promised.items())
             if placement and id_ in snapshot.jobs and snapshot.jobs[id_].state is State.QUEUED
         }
         """What Jobs were promised whose turn has not come yet."""
-        self.blocked: list[Job] = []
-        """Jobs that lack GPUs, in order."""
         self.promised: dict[JobId, tuple[Job, Placement]] = {}
         self.placed: dict[JobId, tuple[Job, Placement]] = {}
         self._asked = dict(asked or {})
         self._notices: dict[JobId, Notice] = {}
-        self._failed: dict[tuple[str, Kind, reasons.ShapeKey], bool] = {}
+        self._failed: dict[tuple[str, Kind, ShapeKey], bool] = {}
         self._withheld: dict[JobId, bool] = {}
         leaving = [job for _, job in sorted(snapshot.jobs.items()) if job.state in LEAVING]
         self.recalled = [job for job in leaving if recallable(job)]
@@ -70,14 +73,16 @@ class Cycle:
         for job in self.leaving:
             self.ledger.leave(job)
 
-    def bar(self, job: Job) -> Why | None:
+    def bars(self, job: Job) -> bool:
         """Step 2. Its turn has come: what it was promised is decided now."""
         self.reserved.pop(job.id, None)
+        bar = self.snapshot.barred.get(job.id)
         if job.attach and job.holder is None:
-            return Why(Blocked.SERVER, "waiting for its Jupyter server to come up")
-        if job.id in self.snapshot.barred:
-            return self.snapshot.barred[job.id]
-        return self.limits.bar(job)
+            bar = Why(Blocked.SERVER, "waiting for its Jupyter server to come up")
+        limit = self.limits.bar(job) if bar is None else None
+        self.barred |= {} if bar is None else {job.id: bar}
+        self.limited |= {} if limit is None else {job.id: limit}
+        return bar is not None or limit is not None
 
     def fits_now(self, job: Job) -> Placement | None:
         """Step 3."""
@@ -167,13 +172,12 @@ class Cycle:
         self.ledger.promise(way.placement, job.request)
         self.limits.admit(job)
         self.promised[job.id] = (job, way.placement)
-        self.why[job.id] = reasons.leaving(self, job, way.placement, deadline)
+        self.until[job.id] = deadline
         if any(amount.soon > before for amount, before in soon):
             self._failed.clear()  # they leave more than it takes
 
     def block(self, job: Job) -> None:
         """Step 6."""
-        self.blocked.append(job)
         with self.withheld(job, politely=False) as claims:
             self._note(claims)
 
@@ -204,10 +208,19 @@ class Cycle:
         snapshot = replace(self.snapshot, promised=self.found, jobs=jobs)
         return Cycle(snapshot, self.policy, asked)
 
+    def leavings(self) -> list[Holding]:
+        """What those have who leave; first to end first."""
+        found = []
+        for job in self.leaving:
+            notice = self._notices.get(job.id)
+            end = job.deadline if notice is None else notice.deadline
+            found.append(Holding(job, lease_of(job).placement, end or inf, soon=False))
+        return sorted(found, key=lambda holding: (holding.end, holding.job.id))
+
     def holdings(self) -> list[Holding]:
         """All that is held and not leaving, and all that is promised; first to end first."""
         gone = dict.fromkeys(job.id for job in self.leaving)
-        held = [
+        found = [
             Holding(job, job.lease.placement, ends(job) or inf)
             for job in self.snapshot.jobs.values()
             if job.lease is not None and job.id not in gone
@@ -215,9 +228,10 @@ class Cycle:
         for job, placement in self.placed.values():
             limit = job.request.time_limit
             end = self.snapshot.now + limit if limit else inf
-            held.append(Holding(job, placement, end))
-        held += [Holding(job, placement, inf) for job, placement in self.promised.values()]
-        return sorted(held, key=lambda holding: (holding.end, holding.job.id))
+            found.append(Holding(job, placement, end))
+        for job, placement in self.promised.values():
+            found.append(Holding(job, placement, inf, now=False))
+        return sorted(found, key=lambda holding: (holding.end, holding.job.id))
 
     def takeable(self, job: Job) -> list[Job]:
         """From whom the Job may take."""
@@ -227,13 +241,13 @@ class Cycle:
         """The outcome, with a place in the line for everybody who still waits."""
         asked = {**self._asked, **self._notices}
         spared = [job.id for job in self.recalled]
-        explained = reasons.Explained()
-        for index, job in enumerate(self.blocked):
-            self.why[job.id] = explained.why(self, job, self.blocked[:index])
+        explainer = reasons.Explainer(self)
+        considered = self.policy.jobs_considered
         why: dict[JobId, Why] = {}
-        for position, job in enumerate((job for job in line if job.id not in self.placed), 1):
-            reason = self.why.get(job.id) or reasons.later(self.policy)
-            why[job.id] = replace(reason, position=position)
+        for index, job in enumerate(line):
+            if job.id not in self.placed:
+                reason = explainer.why(job) if index < considered else explainer.later()
+                why[job.id] = replace(reason, position=len(why) + 1)
         for _, job in sorted(self.snapshot.jobs.items()):
             if job.state is State.HELD:
                 why[job.id] = Why(Blocked.HELD, "held back by its owner until released")
@@ -280,12 +294,12 @@ class Cycle:
 
     def _has_failed(self, step: str, job: Job) -> bool:
         """True if an equal Request failed at that step, and nothing was given back since."""
-        return (step, job.kind, reasons.shape(job.request)) in self._failed
+        return (step, job.kind, shape(job.request)) in self._failed
 
     def _fail(self, step: str, job: Job) -> None:
         reserved = job.kind is Kind.SESSION and self._batch_is_reserved()
         if Ask.of(job, self.packing).plain and not reserved:
-            self._failed[step, job.kind, reasons.shape(job.request)] = True
+            self._failed[step, job.kind, shape(job.request)] = True
 
     def _next(self, line: Sequence[Job]) -> Seconds | None:
         """When a shield or an avoided node ends: the changes that are no event."""

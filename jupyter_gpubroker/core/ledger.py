@@ -128,18 +128,20 @@ class Ledger:
 
     def take(self, placement: Placement, request: Request) -> None:
         """A Job starts there: gone from both columns."""
-        for amount, need in self._amounts(placement, request):
-            self._move(amount, -need, -need)
+        self.shift(placement, request, now=-1, soon=-1)
 
     def promise(self, placement: Placement, request: Request) -> None:
         """A Job will start there: gone from ``soon``."""
-        for amount, need in self._amounts(placement, request):
-            self._move(amount, 0, -need)
+        self.shift(placement, request, now=0, soon=-1)
 
     def withdraw(self, placement: Placement, request: Request) -> None:
         """The inverse of ``promise``."""
+        self.shift(placement, request, now=0, soon=1)
+
+    def shift(self, placement: Placement, request: Request, *, now: int, soon: int) -> None:
+        """In each column the Placement is given back (1), taken (-1), or left alone (0)."""
         for amount, need in self._amounts(placement, request):
-            self._move(amount, 0, need)
+            self._move(amount, now * need, soon * need)
 
     def due(self, jobs: Iterable[Job]) -> dict[Amount, int]:
         """What these Jobs would give back if they left."""
@@ -176,6 +178,10 @@ class Ledger:
         return all(
             amount.free(column) >= need for amount, need in self._amounts(placement, request)
         )
+
+    def room(self, name: str) -> NodeRoom:
+        """The usable node of that name."""
+        return self._nodes[name]
 
     @contextmanager
     def trial(self) -> Iterator[Trial]:

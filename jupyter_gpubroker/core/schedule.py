@@ -31,11 +31,10 @@ def run(cycle: Cycle, line: list[Job]) -> Cycle:
     """Give every Job in the line its turn."""
     for job in line[: cycle.policy.jobs_considered]:
         # 2. Who may not start now, whatever is free: no server yet, or a limit.
-        bar = cycle.bar(job)
-        if bar is not None:
-            cycle.why[job.id] = bar
+        if cycle.bars(job):
+            continue
         # 3. It fits now, and what is promised to those ahead stays free: it starts.
-        elif (placement := cycle.fits_now(job)) is not None:
+        if (placement := cycle.fits_now(job)) is not None:
             cycle.place(job, placement)
         # 4. It fits when those have left who leave anyway or leave for it: a promise.
         # 5. It fits when idle sessions leave: they get a notice, it gets the promise.

@@ -1,124 +1,42 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Why a Job waits, in one sentence: for whom, for which rule, and until when.
 
-What ``waits_for`` names is what would have to go so that the Job starts: leaving Jobs,
-Leases, and Jobs ahead in line that would take the room first. ``until`` is given only
-where it holds by known ends: of notices, and of Leases taken in full.
+Each names the change that would help. When exactly those of ``waits_for`` have gone
+(Leases, those who leave, Jobs ahead in line that would take the room first) the Job
+starts; ``rules`` may be raised instead; ``nodes`` have to be usable again. Where more
+than one thing bars it, the next one is told when the first is gone. ``until`` is given
+only where it holds by known ends: of notices, and of Leases taken in full.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
-from typing import Protocol
 
-from .ledger import Column, Ledger
+from .amounts import words_gpus
+from .feasible import possible
+from .ledger import Column
 from .model import (
     GPU_MILLI,
     Blocked,
     Job,
     JobId,
     Kind,
-    Placement,
-    PlacementRule,
-    Policy,
-    Request,
+    Node,
+    Refusal,
     Seconds,
-    Snapshot,
     Why,
-    nodes_of,
 )
-from .placement import Ask, Packing, fit
+from .placement import Ask, fit
+from .room import Cycle, Room, Rooms
 
 EXPLAINED = 50
-"""Jobs that lack GPUs and get the whole explanation; those behind them get a short one."""
+"""Jobs that get the whole explanation; those behind them get a short one."""
+FIRST = 10
+"""Jobs that such a short one names: the first in line."""
 NAMED = 3
 """People named in a sentence; the others are counted."""
-
-ShapeKey = tuple[object, ...]
-
-
-def shape(request: Request) -> ShapeKey:
-    """Equal for Requests that fit in the same places."""
-    return (
-        request.nodes,
-        request.gpus,
-        request.gpu_milli,
-        request.memory_mib,
-        request.cpu_milli,
-        request.host_memory_mib,
-        request.flavors,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Shares that a Job has or was promised in this cycle, and when they are free again."""
-
-    job: Job
-    placement: Placement
-    end: Seconds
-    """By its limit; infinite where that is not known yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """Where a Job would fit, and what has to end before."""
-
-    holdings: tuple[Holding, ...]
-    placement: Placement
-
-
-class Cycle(Protocol):
-    """What an explanation reads of the cycle."""
-
-    snapshot: Snapshot
-    ledger: Ledger
-    leaving: list[Job]
-    placed: dict[JobId, tuple[Job, Placement]]
-    promised: dict[JobId, tuple[Job, Placement]]
-
-    def holdings(self) -> list[Holding]:
-        """All that is held and not leaving, and all that is promised; first to end first."""
-
-    def takeable(self, job: Job) -> list[Job]:
-        """From whom the Job may take."""
-
-
-def leaving(cycle: Cycle, job: Job, placement: Placement, until: Seconds) -> Why:
-    """It is promised what others leave; the last of them has to go by ``until``."""
-    who = _leavers(cycle, job, placement)
-    known = [job.deadline for job in who if job.notice is not None and job.deadline is not None]
-    return Why(
-        Blocked.LEAVING,
-        f"waiting for {jobs(who)} to leave ({people(who)})",
-        waits_for=tuple(job.id for job in who),
-        until=max([until, *known]),
-    )
-
-
-def _leavers(cycle: Cycle, taker: Job, placement: Placement) -> list[Job]:
-    """Who still has to leave that place: its devices, or else its nodes' CPU and memory."""
-    if cycle.ledger.holds(placement, taker.request, Column.NOW):
-        return []
-    taken = [share for share in placement if not cycle.ledger.holds((share,), None, Column.NOW)]
-    devices = [(share.node, share.device) for share in taken]
-    names = nodes_of(placement)
-    there: list[Job] = []
-    near: list[Job] = []
-    for job in cycle.leaving:
-        shares = job.lease.placement if job.lease is not None else ()
-        if any((share.node, share.device) in devices for share in shares):
-            there.append(job)
-        elif any(share.node in names for share in shares):
-            near.append(job)
-    return there or near
-
-
-def later(policy: Policy) -> Why:
-    """It is too far behind to be looked at."""
-    return Why(Blocked.AHEAD, f"{policy.jobs_considered} jobs ahead of it are looked at first")
 
 
 def jobs(some: Sequence[Job]) -> str:
@@ -135,185 +53,194 @@ def people(some: Sequence[Job]) -> str:
     return ", ".join(users[:NAMED]) + more
 
 
-@dataclass(slots=True)
-class Explained:
-    """Explains Jobs that lack GPUs; what it found for one shape serves for all equal ones."""
+class Explainer:
+    """Explains one cycle's Jobs, each after those ahead of it in line."""
 
-    _room: dict[ShapeKey, Room | None] = field(default_factory=dict)
-    _rival: dict[tuple[ShapeKey, ShapeKey, Kind], bool] = field(default_factory=dict)
+    def __init__(self, cycle: Cycle) -> None:
+        self._cycle = cycle
+        self._rooms = Rooms(cycle)
+        self._ahead: list[Job] = []
+        """Those that would start if others went."""
+        self._told: dict[JobId, Why] = {}
 
-    def why(self, cycle: Cycle, job: Job, ahead: Sequence[Job]) -> Why:
-        """Why the Job, which fits nowhere now or soon, waits; those ``ahead`` of it do so too."""
-        if len(ahead) >= EXPLAINED:
-            text = f"{len(ahead)} jobs ahead of it wait for GPUs as well"
-            return Why(Blocked.CAPACITY, text)
-        packing = Packing(cycle.snapshot.now, PlacementRule.BEST_FIT)
-        ask = Ask.of(job, packing)
-        promised = _promised_to(cycle, job, packing)
-        if promised is not None and not ask.node:
-            return promised
-        room = self._room_for(cycle, job, packing)
-        if room is None:
-            return _impossible(cycle, job, packing, ask)
-        rivals = self._rivals(cycle, job, ahead, room, packing)
-        gone = _leavers(cycle, job, room.placement)
-        who = [*gone, *(holding.job for holding in room.holdings), *rivals]
-        ends = [holding.end for holding in room.holdings]
-        ends += [inf if other.deadline is None else other.deadline for other in gone]
-        last = max(ends, default=inf)
+    def why(self, job: Job) -> Why:
+        """Why the Job waits, whose turn has come and who did not start."""
+        bar = self._cycle.barred.get(job.id)
+        if bar is not None and not bar.waits_for:
+            return bar  # for it, nobody needs to go
+        if bar is not None:
+            told = bar
+        elif job.id in self._cycle.promised:
+            told = self._leaving(job)
+        elif job.id in self._cycle.limited:
+            told = self._limited(job, self._cycle.limited[job.id])
+        else:
+            told = self._blocked(job)
+        if told.waits_for:
+            self._ahead.append(job)
+            self._told[job.id] = told
+        return told
+
+    def later(self) -> Why:
+        """Why a Job waits that is too far behind to have its turn."""
+        text = f"{self._cycle.policy.jobs_considered} jobs ahead of it are looked at first"
+        return Why(Blocked.AHEAD, text, waits_for=self._first)
+
+    @property
+    def _first(self) -> tuple[JobId, ...]:
+        """Some of those who have to go before a Job far behind is explained; when they are
+        gone, the next ones are named."""
+        return tuple(job.id for job in self._ahead[:FIRST])
+
+    @property
+    def _far(self) -> bool:
+        return len(self._ahead) >= EXPLAINED
+
+    def _leaving(self, job: Job) -> Why:
+        """It is promised what others leave."""
+        _, placement = self._cycle.promised[job.id]
+        room = self._rooms.promised_to(job, placement)
+        rivals = [] if self._far else self._rooms.rivals(job, room, self._ahead)
+        text = f"waiting for {jobs(room.jobs)} to leave ({people(room.jobs)})"
+        ends = [holding.end for holding in room.holdings if holding.end < inf]
+        for rival in rivals:
+            told = self._told[rival.id]
+            known = told.code is Blocked.LEAVING and told.until is not None
+            ends.append(told.until if known and told.until is not None else inf)
         return Why(
-            *_lack(cycle, ask, packing, job, rivals),
-            waits_for=tuple(dict.fromkeys(other.id for other in who)),
-            until=None if rivals or last == inf else last,
+            Blocked.LEAVING,
+            text + _also(rivals),
+            waits_for=_ids(room.jobs, rivals),
+            until=_known(max([self._cycle.until[job.id], *ends])),
         )
 
-    def _room_for(self, cycle: Cycle, job: Job, packing: Packing) -> Room | None:
-        if not Ask.of(job, packing).plain:
-            return _room(cycle, job, packing)
-        key = shape(job.request)
-        if key not in self._room:
-            self._room[key] = _room(cycle, job, packing)
-        return self._room[key]
+    def _limited(self, job: Job, bar: Why) -> Why:
+        """A limit bars it; who would have to go besides so that it starts."""
+        if self._far or not bar.waits_for:
+            return bar
+        room = self._rooms.anywhere(job, bar.waits_for)
+        if room is None:
+            return _impossible(self._rooms, job)
+        rivals = self._rooms.rivals(job, room, self._ahead)
+        besides = [other for other in room.jobs if other.id not in bar.waits_for]
+        then = f"; it also waits for {jobs(besides)} ({people(besides)})" if besides else ""
+        return replace(
+            bar,
+            text=bar.text + then + _also(rivals),
+            waits_for=_ids(room.jobs, rivals),
+            until=None if rivals else _last(room),
+        )
 
-    def _rivals(
-        self, cycle: Cycle, job: Job, ahead: Sequence[Job], room: Room, packing: Packing
-    ) -> list[Job]:
-        """Jobs ahead in line that could take the room, or a part of it, first."""
-        ended = [holding.job.id for holding in room.holdings]
-        found: list[Job] = []
-        with cycle.ledger.trial():
-            _end(cycle, room.holdings)
-            _end(cycle, [other for other in _promised(cycle) if other.job.id not in ended])
-            for other in ahead:
-                key = (shape(job.request), shape(other.request), other.kind)
-                if key not in self._rival:
-                    self._rival[key] = _could_start(cycle, other, packing, ended)
-                if self._rival[key]:
-                    found.append(other)
-        return found
-
-
-def _could_start(cycle: Cycle, job: Job, packing: Packing, ended: Sequence[JobId]) -> bool:
-    """True if the Job fits when also those have left from whom it may take."""
-    with cycle.ledger.trial():
-        for victim in cycle.takeable(job):
-            if victim.id not in ended:
-                cycle.ledger.leave(victim)
-        return fit(cycle.ledger, job, Column.SOON, packing) is not None
-
-
-def _promised(cycle: Cycle) -> list[Holding]:
-    return [Holding(who, where, inf) for who, where in cycle.promised.values()]
+    def _blocked(self, job: Job) -> Why:
+        """It lacks GPUs."""
+        if self._far:
+            text = f"{len(self._ahead)} jobs ahead of it wait for GPUs as well"
+            return Why(Blocked.CAPACITY, text, waits_for=self._first)
+        ask = Ask.of(job, self._rooms.packing)
+        room = None if ask.node else self._rooms.behind_promises(job)
+        room = room or self._rooms.anywhere(job)
+        if room is None:
+            return _impossible(self._rooms, job)
+        rivals = self._rooms.rivals(job, room, self._ahead)
+        return Why(
+            *_lack(self._rooms, job, room, rivals),
+            waits_for=_ids(room.jobs, rivals),
+            until=None if rivals else _last(room),
+        )
 
 
-def _promised_to(cycle: Cycle, job: Job, packing: Packing) -> Why | None:
-    """It would fit but for what others were promised; ``None`` if that is not so."""
-    promised = _promised(cycle)
-    if not promised:
-        return None
-    with cycle.ledger.trial():
-        _end(cycle, promised)
-        place = fit(cycle.ledger, job, Column.BOTH, packing)
-        place = place or fit(cycle.ledger, job, Column.SOON, packing)
-    if place is None:
-        return None
-    names = nodes_of(place)
-    theirs = [
-        holding.job
-        for holding in promised
-        if any(share.node in names for share in holding.placement)
-    ]
-    who = list({other.id: other for other in theirs}.values())
-    text = f"what would be free is promised to {jobs(who)} ({people(who)})"
-    gone = _leavers(cycle, job, place)
-    return Why(Blocked.AHEAD, text, waits_for=tuple(other.id for other in (*who, *gone)))
+def _ids(*groups: Sequence[Job]) -> tuple[JobId, ...]:
+    return tuple(dict.fromkeys(job.id for group in groups for job in group))
 
 
-def _end(cycle: Cycle, holdings: Sequence[Holding]) -> None:
-    for holding in holdings:
-        cycle.ledger.withdraw(holding.placement, holding.job.request)
+def _known(until: Seconds) -> Seconds | None:
+    return until if until < inf else None
 
 
-def _room(cycle: Cycle, job: Job, packing: Packing) -> Room | None:
-    """The first holdings to end that make room for the Job, and none that is not needed."""
-    holdings = cycle.holdings()
-
-    def place() -> Placement | None:
-        return fit(cycle.ledger, job, Column.SOON, packing)
-
-    def after(count: int) -> Placement | None:
-        with cycle.ledger.trial():
-            _end(cycle, holdings[:count])
-            return place()
-
-    low, high = 0, len(holdings)
-    if after(high) is None:
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        if after(middle) is None:
-            low = middle + 1
-        else:
-            high = middle
-    names = nodes_of(after(high) or ())
-    near = [
-        holding
-        for holding in holdings[:high]
-        if any(share.node in names for share in holding.placement)
-    ]
-    needed: list[Holding] = []
-    with cycle.ledger.trial():
-        _end(cycle, near)
-        for holding in reversed(near):
-            cycle.ledger.promise(holding.placement, holding.job.request)
-            if place() is None:
-                _end(cycle, [holding])
-                needed.append(holding)
-        found = place()
-    assert found is not None
-    return Room(tuple(reversed(needed)), found)
+def _last(room: Room) -> Seconds | None:
+    """When all of it has ended; ``None`` where that is not known."""
+    return _known(max((holding.end for holding in room.holdings), default=inf))
 
 
-def _lack(
-    cycle: Cycle, ask: Ask, packing: Packing, job: Job, rivals: Sequence[Job]
-) -> tuple[Blocked, str]:
+def _also(rivals: Sequence[Job]) -> str:
+    if not rivals:
+        return ""
+    return f"; {jobs(rivals)} ahead of it ({people(rivals)}) could start first"
+
+
+def _lack(rooms: Rooms, job: Job, room: Room, rivals: Sequence[Job]) -> tuple[Blocked, str]:
     """What is missing, and who has it."""
+    cycle, ask, also = rooms.cycle, Ask.of(job, rooms.packing), _also(rivals)
+    promised = [each.job for each in room.holdings if not each.now]
+    if promised and not ask.node and not any(each.now and each.soon for each in room.holdings):
+        text = f"what would be free is promised to {jobs(promised)} ({people(promised)})"
+        return Blocked.AHEAD, text + also
     holders = _holders(cycle, ask)
     held = f", held by {holders}" if holders else ""
-    also = f"; {jobs(rivals)} ahead of it ({people(rivals)}) could take it first" if rivals else ""
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, and it waits for its own GPU there"
         return Blocked.AFFINITY, text + held + also
     free, total = _free(cycle, ask), _total(cycle, ask)
-    words = f"needs {job.request.words()}; {free / GPU_MILLI:g} of {total / GPU_MILLI:g} GPUs are"
+    verb = "is" if GPU_MILLI in (free, total) else "are"
+    words = f"needs {job.request.words()}; {free / GPU_MILLI:g} of {words_gpus(total)} {verb} free"
     if free < _least(cycle, ask):
-        return Blocked.CAPACITY, f"{words} free{held}{also}"
+        return Blocked.CAPACITY, words + held + also
     bare = replace(job, request=replace(job.request, cpu_milli=0, host_memory_mib=0))
-    if fit(cycle.ledger, bare, Column.BOTH, packing) is not None:
-        return Blocked.FRAGMENTED, f"{words} free, but not the CPU or memory beside them{also}"
-    return Blocked.FRAGMENTED, f"{words} free, but not together{held}{also}"
+    if fit(cycle.ledger, bare, Column.BOTH, rooms.packing) is not None:
+        return Blocked.FRAGMENTED, f"{words}, but not the CPU or memory beside them{also}"
+    return Blocked.FRAGMENTED, f"{words}, but not together{held}{also}"
 
 
-def _impossible(cycle: Cycle, job: Job, packing: Packing, ask: Ask) -> Why:
+def _impossible(rooms: Rooms, job: Job) -> Why:
     """Not even when everybody has left."""
-    if ask.avoided and _room(cycle, replace(job, avoid=()), packing) is not None:
-        text = f"{', '.join(ask.avoided)} did not start it and is left alone for a while"
-        until = min(until for _, until in job.avoid if until > packing.at)
-        return Why(Blocked.IMPOSSIBLE, text, until=until)
-    away = [
-        node.name + (f" ({node.note})" if node.note else "")
-        for _, node in sorted(cycle.snapshot.nodes.items())
-        if not node.usable or not all(device.usable for device in node.devices)
-    ]
-    notes = f"; not usable now: {', '.join(away)}" if away else ""
-    kept = len(cycle.snapshot.quarantined)
-    if kept:
-        ended = f"{kept} ended job{'s' if kept > 1 else ''}"
-        notes += f"; held back until proven free: the GPUs of {ended}"
+    cycle, ask = rooms.cycle, Ask.of(job, rooms.packing)
+    for name, until in sorted(job.avoid, key=lambda item: item[1]):
+        avoid = tuple(item for item in job.avoid if item[1] > until)
+        if name in ask.avoided and rooms.fits_empty(replace(job, avoid=avoid)):
+            are = "is" if len(ask.avoided) == 1 else "are"
+            text = f"{' and '.join(ask.avoided)} did not start it and {are} left alone for a while"
+            return Why(Blocked.IMPOSSIBLE, text, until=until, nodes=ask.avoided)
+    names = rooms.mended(replace(job, avoid=()))
+    notes = _notes(cycle, names)
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, which cannot take it now"
-        return Why(Blocked.AFFINITY, text + notes)
-    return Why(Blocked.IMPOSSIBLE, f"no node can take {job.request.words()} at present{notes}")
+        return Why(Blocked.AFFINITY, text + notes, nodes=names)
+    text = f"no node can take {job.request.words()} at present{notes}"
+    return Why(Blocked.IMPOSSIBLE, text if names else _never(cycle, job), nodes=names)
+
+
+def _never(cycle: Cycle, job: Job) -> str:
+    """No node could take it if all were usable and empty; what could run instead."""
+    request = replace(job.request, time_limit=None)
+    try:
+        possible(request, cycle.snapshot.nodes.values(), cycle.policy.classes[job.class_name])
+    except Refusal as refusal:
+        return f"{refusal.message} ({refusal.remedy})"
+    return f"no node can take {request.words()}, not even when all are usable and free"
+
+
+def _notes(cycle: Cycle, names: Sequence[str]) -> str:
+    """What is wrong with these nodes."""
+    nodes = [cycle.snapshot.nodes[name] for name in names]
+    away = [node for node in nodes if not node.usable or not all(d.usable for d in node.devices)]
+    notes = f"; not usable now: {', '.join(_broken(node) for node in away)}" if away else ""
+    kept = [
+        held
+        for held in cycle.snapshot.quarantined
+        if any(share.node in names for share in held.shares)
+    ]
+    if kept:
+        ended = f"{len(kept)} ended job{'s' if len(kept) > 1 else ''}"
+        there = {share.node for held in kept for share in held.shares}
+        on = ", ".join(name for name in names if name in there)
+        notes += f"; held back until proven free: the GPUs of {ended} on {on}"
+    return notes
+
+
+def _broken(node: Node) -> str:
+    notes = (node.note, *(device.note for device in node.devices if not device.usable))
+    words = ", ".join(dict.fromkeys(note for note in notes if note))
+    return f"{node.name} ({words})" if words else node.name
 
 
 def _free(cycle: Cycle, ask: Ask) -> int:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jupyter_gpubroker.core.model import (
     GPU_MILLI,
     Class,
+    Kept,
     Kind,
     Placement,
     PlacementRule,
@@ -21,7 +22,7 @@ from jupyter_gpubroker.core.model import (
     Terms,
 )
 
-from .worlds import MEMORY, World, ask, cpu_by_node, node, policy
+from .worlds import MEMORY, World, ask, cpu_by_node, kept, node, policy
 
 LADDERS = ((), ((StageName.PARK, 60.0),), ((StageName.SAVE, 60.0),))
 USERS = "abcdefgh"
@@ -120,13 +121,24 @@ def _nodes(world: World, sizes: list[int], away: int, cpus: bool) -> None:
         world.add(node(f"node{index}", size, flavor=flavor, usable=usable, cpu_milli=cpu))
 
 
+def _parked(world: World, spec: Spec, index: int) -> tuple[Kept, ...]:
+    """What a session keeps on a GPU's host; most keep nothing."""
+    where = list(world.nodes.values())[index % len(world.nodes)]
+    if spec.number != 1 or spec.shape.flavors or len(where.devices) < spec.shape.gpus + 1:
+        return ()
+    return (kept(where.name, where.devices[0].uuid),)
+
+
 def _wait(world: World, spec: Spec, index: int) -> None:
     id_ = f"w{index:02}"
     if spec.role == "batch":
         urgent = "urgent" if spec.number == 0 else "batch"
-        world.waits(id_, spec.shape, user=spec.user, class_name=urgent)
+        names = list(world.nodes)[: 2 if spec.number == 1 else 0]
+        avoid = tuple((name, world.now + 60 * (i + 1)) for i, name in enumerate(names))
+        world.waits(id_, spec.shape, user=spec.user, class_name=urgent, avoid=avoid)
     elif spec.shape.nodes == 1:
-        world.session(id_, spec.shape, user=spec.user, attach=spec.number == 0)
+        parked = _parked(world, spec, index)
+        world.session(id_, spec.shape, user=spec.user, attach=spec.number == 0, kept=parked)
     else:
         world.waits(id_, spec.shape, user=spec.user)
 
@@ -139,7 +151,7 @@ def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
     if limits and draw.random() < 0.5:
         classes = {**world.policy.classes}
         classes["interactive"] = Class("interactive", (Kind.SESSION,), running=2)
-        queues = {"default": Queue("default", running_gpus=12)}
+        queues = {"default": Queue("default", running_gpus=draw.choice((3, 12, 12)))}
         world.policy = policy(placement=rule, classes=classes, queues=queues)
     sizes = [draw.randint(1, 4) for _ in range(draw.randint(5, 7))]
     _nodes(world, sizes, away=draw.randint(0, 12), cpus=draw.random() < 0.3)

@@ -250,17 +250,6 @@ def test_nobody_waits_who_would_fit(world: World) -> None:
             assert fit(ledger, job, Column.BOTH, packing) is None, id_
 
 
-@many
-@given(worlds(limits=False))
-def test_when_those_are_gone_for_whom_the_first_in_line_waits_it_starts(world: World) -> None:
-    world.apply(world.plan())
-    plan = world.plan()
-    for id_, why in plan.why.items():
-        if why.position == 1 and why.code not in (Blocked.SERVER, Blocked.IMPOSSIBLE):
-            world.remove(*why.waits_for)
-            assert id_ in dict(world.plan().place), why
-
-
 @settings(many, max_examples=100)
 @given(worlds())
 def test_a_world_left_alone_comes_to_rest(world: World) -> None:

@@ -70,7 +70,7 @@ def test_until_is_told_only_if_nobody_ahead_would_take_the_room() -> None:
     plan = world.plan()
     assert plan.why["first"].until == world.now + 9
     assert (plan.why["x"].waits_for, plan.why["x"].until) == (("ana", "first"), None)
-    assert plan.why["x"].text.endswith("; 1 job ahead of it (first) could take it first")
+    assert plan.why["x"].text.endswith("; 1 job ahead of it (first) could start first")
     assert [plan.why[id_].position for id_ in ("first", "x")] == [1, 2]
 
 
@@ -108,7 +108,8 @@ def test_impossible_names_what_is_held_back_without_proof() -> None:
     world.quarantine(on("node1/0"))
     world.waits("x", ask(1))
     assert why(world).text == (
-        "no node can take 1 GPU at present; held back until proven free: the GPUs of 1 ended job"
+        "no node can take 1 GPU at present; "
+        "held back until proven free: the GPUs of 1 ended job on node1"
     )
     world.quarantined.clear()
     assert [id_ for id_, _ in world.plan().place] == ["x"]

@@ -88,7 +88,12 @@ class Why:
     position: int = 0
     """1 = next; over all queues."""
     waits_for: tuple[JobId, ...] = ()
+    """When exactly these are gone it starts, or what else bars it is told."""
     until: Seconds | None = None
+    rules: tuple[str, ...] = ()
+    """Keys of the policy that bar it, as ``classes.batch.running``."""
+    nodes: tuple[str, ...] = ()
+    """Nodes that would have to be usable for it again, and their GPUs proven free."""
 
 
 @dataclass(frozen=True, slots=True)
