@@ -4,16 +4,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from jupyter_gpubroker.app.shell import Shell
 from jupyter_gpubroker.broker import inputs as i
-from jupyter_gpubroker.core.model import Holder, Job, Kind, Node, Request, State
+from jupyter_gpubroker.core import events as e
+from jupyter_gpubroker.core.model import Holder, Job, Kind, Node, Request, Seconds, State
+from jupyter_gpubroker.engines import EngineError
 from jupyter_gpubroker.engines.local import LocalEngine
-from jupyter_gpubroker.store import Entry, Writes
+from jupyter_gpubroker.store import KEPT_S, Entry, Writes
 from tests.until import until_async
 
 from .setups import setup_in
@@ -57,6 +60,34 @@ async def test_a_broker_that_comes_up_forgets_what_ended_a_month_ago(tmp_path: P
     assert setup.store.job("b-old") is not None
     running = asyncio.create_task(Shell(setup).run())
     await until_async(lambda: setup.store.job("b-old") is None, what="the job to be forgotten")
+    running.cancel()
+    await asyncio.wait([running])
+
+
+class Sweeping(LocalEngine):
+    """An engine that says what it was asked to remove, and cannot do it."""
+
+    asked: list[tuple[Seconds, Collection[str]]]
+
+    async def prune(self, before: Seconds, living: Collection[str]) -> None:
+        self.asked.append((before, living))
+        raise EngineError("the file server is away")
+
+
+async def test_folders_of_living_jobs_are_kept_and_a_failure_ends_nothing(tmp_path: Path) -> None:
+    Sweeping.asked = []
+    setup = setup_in(tmp_path, Sweeping)
+    job = Job("b-1", Kind.BATCH, "ana", "default", "batch", Request(gpus=1), state=State.HELD)
+    setup.store.open()
+    setup.store.commit(Writes(jobs=[replace(job, until=setup.clock() + 60)]))
+    shell = Shell(setup)
+    running = asyncio.create_task(shell.run())
+    await until_async(lambda: Sweeping.asked, what="a first sweep")
+    ((before, living),) = Sweeping.asked
+    assert before <= setup.clock() - KEPT_S
+    assert list(living) == ["b-1"]
+    cancelled = await shell.ask(i.Ask("peer:1", "b-1", e.Cancel()))
+    assert cancelled is not None
     running.cancel()
     await asyncio.wait([running])
 
