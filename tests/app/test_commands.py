@@ -191,8 +191,9 @@ def test_jobs_are_listed_shown_explained_extended_and_cancelled(line: Line) -> N
     assert line("show", job.id).out.startswith(f"{job.id} mine: running, 1 GPU")
     assert line("show", "--json", job.id).json["state"] == "running"
     story = line("explain", job.id).out
-    assert "job.submitted by user:ana" in story
-    assert "job.placed by broker" in story
+    assert "submitted by ana: 1 GPU, " in story
+    assert "got its place: 1 GPU on node1, until " in story
+    assert not set("{}[]=") & set(story), "words, not Python"
     before = line.desk.stage.job(job.id).lease
     assert line("extend", job.id, "10m").code == 0
     after = line.desk.stage.job(job.id).lease

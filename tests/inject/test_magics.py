@@ -194,7 +194,7 @@ def test_jobs_are_listed_cancelled_and_explained(broker: StandIn, notebook: Note
     assert "train" in notebook.run("%gpu_jobs").text
     story = notebook.run("%gpu_explain b-1").text
     assert story.startswith("b-1 train: queued, 0.5 GPU\nposition 1: all GPUs are taken")
-    assert "placed → starting" in story
+    assert "got its place → starting" in story
     assert "cancelled by ana" in notebook.run("%gpu_cancel b-1").text
 
 

@@ -7,6 +7,7 @@ import argparse
 
 from ...core.model import Kind, State
 from ...inject.gpubroker import views
+from ...inject.gpubroker.story import story
 from .command import OK, Command, plain, rows
 
 
@@ -86,7 +87,7 @@ class ExplainApp(Command):
         """See the class."""
         with self.client() as client:
             answer = client.explain(self.args.job)
-        self.show(answer, views.Text(views.story(plain(answer))))
+        self.show(answer, views.Text(story(plain(answer))))
         return OK
 
 

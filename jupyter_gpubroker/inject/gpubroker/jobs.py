@@ -10,7 +10,8 @@ from typing import Any, Optional
 from .http import BrokerError, Client, quoted
 from .ipython import cell_number, show
 from .live import Picture
-from .views import OVER, Text, describe, html_lines, html_log, story
+from .story import story
+from .views import OVER, Text, describe, html_lines, html_log
 
 _TAIL = 4096
 """Bytes of each log that are read at first."""

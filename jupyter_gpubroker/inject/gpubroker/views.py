@@ -125,19 +125,6 @@ def describe(job: dict[str, Any]) -> list[str]:
     return [line for line in lines if line]
 
 
-def story(answer: dict[str, Any]) -> list[str]:
-    """GET /jobs/ID/explain: the Job, then what happened to it."""
-    lines = describe(answer["job"])
-    for event in answer["story"]:
-        facts = ", ".join(f"{name}={value}" for name, value in event["facts"].items())
-        by = f" by {event['actor']}" if event["actor"] else ""
-        lines.append(
-            f"{clock(event['time'])}  {event['event']}{by} → {event['state']}"
-            + (f"  ({facts})" if facts else "")
-        )
-    return lines
-
-
 class Text:
     """Lines for people: the first one is the heading."""
 
