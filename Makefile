@@ -4,16 +4,19 @@
 #   make demo    the whole story on simulated GPUs; DEMO_EXIT=1 ends after it, DEMO_DEVICES=nvml
 #                offers the real GPUs without the story
 #   make test    everything this machine can test
+#   make sim     faults on the production broker in virtual time: SEEDS=1000 FIRST_SEED=0
 #   make lint ui docs bench clean setup
 
 PYTHON ?= python3
+SEEDS ?= 200
+FIRST_SEED ?= 0
 export PYTHON
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.demo/npm/node_modules/.bin:$(PATH)
 
 LAB := $(shell find labextension/src labextension/schema labextension/style -type f) \
 	$(wildcard labextension/*.json labextension/yarn.lock)
 
-.PHONY: demo test lint ui docs bench clean setup FORCE
+.PHONY: demo test lint ui docs bench sim clean setup FORCE
 
 demo: setup
 	.venv/bin/python hub_config/demo/run.py $(DEMO_ARGS)
@@ -32,6 +35,9 @@ docs: .demo/stamp-package
 
 bench: setup
 	.venv/bin/python -m tests.bench
+
+sim: .demo/stamp-package
+	.venv/bin/python -m jupyter_gpubroker.sim --seeds $(SEEDS) --first $(FIRST_SEED)
 
 clean:
 	rm -rf .venv .demo .bench build dist demo-report.json jupyter_gpubroker/labextension

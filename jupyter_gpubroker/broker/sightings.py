@@ -80,6 +80,8 @@ def poll_seen(batch: Batch, seen: i.PollSeen) -> list[i.Duty]:
             duties += _stranger(batch, seen.engine, report)
         elif job.attempt != report.key.attempt or job.state not in LEASED:
             duties += _stale(batch, seen.engine, report)
+        elif report.lost and report.phase is not Phase.EXITED:
+            batch.apply(job.id, e.Lost(job.attempt, report.lost), f"engine:{seen.engine}")
         elif report.mode is Mode.HOSTED:
             _hosted(batch, job, seen.engine, report)
         else:

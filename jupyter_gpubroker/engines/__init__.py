@@ -126,6 +126,9 @@ class Report:
     """Held: GPU memory its processes use now, not counting what is parked."""
     kept: tuple[Kept, ...] = ()
     """Held: what is parked at this moment."""
+    lost: str = ""
+    """A part is lost, or its machine cannot be reached: why. Nothing is proven by it. A key
+    that is known must never be left out instead: absence says that it never ran."""
     complete: bool = False
     """The program said that its work is done."""
     checkpoint: int | None = None

@@ -59,6 +59,8 @@ class Run:
     ended: bool = False
     recorded: bool = True
     """False: its end was not recorded, and nobody will ever know."""
+    told: bool = False
+    """Its end was reported, and is from now on."""
     code: int = 0
     asked: bool = False
     """It was asked to leave: nothing new is opened."""
@@ -126,6 +128,12 @@ class Engine:
             self._restore(run, duty.kept)
         self.changed()
 
+    def refuse(self, key: Key) -> bool:
+        """Decline a start, for good; False where it has started already."""
+        if key not in self.runs:
+            self._forgotten[key] = True
+        return key not in self.runs
+
     def stop(self, key: Key, act: i.Act) -> None:
         """Ask it to leave, or make it; what is cut off does not hear it."""
         run = self.runs.get(key)
@@ -155,9 +163,7 @@ class Engine:
 
     def poll(self, began: Seconds) -> Poll:
         """Everything that can be seen now."""
-        reports = {
-            key: self._report(run) for key, run in self.runs.items() if self._is_visible(run)
-        }
+        reports = {key: self._report(run) for key, run in self.runs.items() if run.recorded}
         parked = (use for use in self.uses.values() if use.parked)
         return Poll(began, reports, self.settle, tuple(_image(use) for use in parked))
 
@@ -247,6 +253,7 @@ class Engine:
     def _begin(self, key: Key, duty: i.Duty) -> None:
         for name in nodes_of(duty.placement):
             if name in self.hidden:
+                self.refuse(key)
                 raise StartRefused(f"{name}: {self.hidden[name]}", name)
         hosted = duty.mode is Mode.HOSTED
         boots = {name: self.machines[name].boot for name in nodes_of(duty.placement)}
@@ -313,15 +320,17 @@ class Engine:
     def _on_gpus(self, run: Run) -> list[Use]:
         return [use for use in self.uses.values() if use.key == run.key and not use.parked]
 
-    def _is_visible(self, run: Run) -> bool:
-        return run.recorded and not self._is_hidden(run)
-
     def _is_hidden(self, run: Run) -> bool:
         return bool(self.hidden) and any(node in self.hidden for node in nodes_of(run.placement))
 
     def _report(self, run: Run) -> Report:
-        if run.mode is Mode.HELD:
-            return self._held(run)
+        if self._is_hidden(run) and not run.told:
+            return Report(run.key, Phase.RUNNING, run.mode, lost="its machine does not answer")
+        report = self._held(run) if run.mode is Mode.HELD else self._hosted(run)
+        run.told = report.phase is Phase.EXITED
+        return report
+
+    def _hosted(self, run: Run) -> Report:
         phase = Phase.EXITED if run.ended else Phase.RUNNING if run.running else Phase.PENDING
         code = run.code if run.ended else None
         codes = (code,) * len(nodes_of(run.placement))

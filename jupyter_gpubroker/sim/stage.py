@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
+from math import inf, nextafter
 from random import Random
 
 from .. import policy as policies
@@ -140,7 +142,7 @@ class Stage:
         loaded = self.store.open()
         policy = self.policy
         if loaded.policy is not None:
-            policy = policies.parse(loaded.policy.document, loaded.policy.revision)
+            policy = _parsed(loaded.policy.document, loaded.policy.revision)
         world = World.of(loaded, policy, self.now)
         self.broker = Broker(world, {self.engine.name: self.engine.ladder}, self._new_id)
         self.tell(i.NodesSeen(self.engine.name, self.engine.nodes()))
@@ -183,18 +185,22 @@ class Stage:
         self._perform(turn.duties)
         self._publish(turn.writes.entries)
         if turn.next is not None:
-            self.wake(turn.next - self._offset)
+            self.wake(self._when(turn.next))
 
     def _committed(self, news: Sequence[tuple[i.Input, Then | None]]) -> Turn | None:
         """Decide and commit; ``None`` if the broker does not live to act on it."""
         if self.happens(self.faults.crash):
             return None
         turn = self.broker.turn([item for item, _ in news], self.now)
-        if self.happens(self.faults.crash) or not self._commit(turn):
+        if self.happens(self.faults.crash):
             return None
-        if self.check is not None:
-            self.check(self, turn)
-        return None if self.happens(self.faults.crash) else turn
+        failed = bool(turn.writes) and self.happens(self.faults.commit)
+        if not failed or self.happens(0.5):
+            if turn.writes:
+                self.store.commit(turn.writes)
+            if self.check is not None:
+                self.check(self, turn)
+        return None if failed or self.happens(self.faults.crash) else turn
 
     def _count(self, asked: bool) -> None:
         self.turns += 1
@@ -203,20 +209,17 @@ class Stage:
         self._in_place = (self.agenda.now, count + 1 if again else 1)
         assert self._in_place[1] < IN_PLACE_MAX, "the broker takes turns without end"
 
-    def _commit(self, turn: Turn) -> bool:
-        if not turn.writes:
-            return True
-        if not self.happens(self.faults.commit):
-            self.store.commit(turn.writes)
-            return True
-        if self.happens(0.5):
-            self.store.commit(turn.writes)
-        return False
-
     def _answer(self, asked: Sequence[Then | None], turn: Turn) -> None:
         for then, answer in zip(asked, turn.answers, strict=True):
             if then is not None:
                 then(answer)
+
+    def _when(self, told: Seconds) -> Seconds:
+        """When the broker's clock shows that time, or just after."""
+        at = told - self._offset
+        while at + self._offset < told:  # the sum may be rounded down
+            at = nextafter(at, inf)
+        return at
 
     def _publish(self, entries: Sequence[Entry]) -> None:
         for user in dict.fromkeys(entry.user for entry in entries):
@@ -258,7 +261,7 @@ class Stage:
                 return i.Did.FAILED, "the engine could not", ""
             case Fate.LOST:
                 return i.Did.DONE, "", ""
-            case Fate.REFUSED:
+            case Fate.REFUSED if self.engine.refuse(duty.key):
                 return i.Did.REFUSED, "the engine would not", duty.placement[0].node
         try:
             self._effect(duty)
@@ -331,3 +334,8 @@ class Stage:
     def _is_moving(self) -> bool:
         alive = self.world.alive.values()
         return any(job.state in LEASED and job.state is not State.RUNNING for job in alive)
+
+
+@cache
+def _parsed(document: str, revision: int) -> Policy:
+    return policies.parse(document, revision)
