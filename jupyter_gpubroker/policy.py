@@ -6,47 +6,22 @@ Unknown keys are refused; every error names the line, the key and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from io import StringIO
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
-from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+from pydantic import Field, model_validator
 
-from .core.amounts import parse_duration
-from .core.model import Class, Kind, PlacementRule, Policy, Queue, Refusal, RemovedUsers, Terms
+from . import documents
+from .core.model import Class, Kind, PlacementRule, Policy, Queue, RemovedUsers, Terms
+from .documents import Strict, Time, TimeOrZero
 
 DOCUMENT_MAX = 2**16
 """Characters of a policy: every user may have one checked, and YAML is slow to read."""
-DEPTH_MAX = 16
-"""Levels of nesting; a policy has four."""
-
-
-def _seconds(value: object) -> object:
-    try:
-        return parse_duration(value)
-    except Refusal as refusal:
-        raise ValueError(f"{refusal.message} ({refusal.remedy})") from None
-
-
-def _seconds_or_zero(value: object) -> object:
-    return 0.0 if str(value).strip() in ("0", "0s") else _seconds(value)
-
 
 Name = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """Of a class or a queue: people type it, and it stands in lists and on command lines."""
-Time = Annotated[float, BeforeValidator(_seconds)]
-TimeOrZero = Annotated[float, BeforeValidator(_seconds_or_zero)]
 
 
-class _Strict(BaseModel):
-    # The docstrings of keys are the reference of the policy.
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
-
-
-class TimeLimits(_Strict):
+class TimeLimits(Strict):
     """``time``: how long a lease may last."""
 
     default: Time
@@ -61,7 +36,7 @@ class TimeLimits(_Strict):
         return self
 
 
-class IdleTimes(_Strict):
+class IdleTimes(Strict):
     """``idle``: when a session is reclaimable, as soon as somebody waits."""
 
     after: Time
@@ -71,7 +46,7 @@ class IdleTimes(_Strict):
     it goes on while the session is parked; elsewhere what runs is never idle."""
 
 
-class KeepTimes(_Strict):
+class KeepTimes(Strict):
     """``keep``: what the Keep button gives, and how often."""
 
     for_: Time = Field(alias="for")
@@ -80,7 +55,7 @@ class KeepTimes(_Strict):
     """How many a session has."""
 
 
-class ClassDoc(_Strict):
+class ClassDoc(Strict):
     """One class of ``classes``."""
 
     kinds: tuple[Kind, ...] = Field(min_length=1)
@@ -142,14 +117,14 @@ class ClassDoc(_Strict):
         )
 
 
-class QueueDoc(_Strict):
+class QueueDoc(Strict):
     """One queue of ``queues``."""
 
     running_gpus: int | None = Field(None, ge=1)
     """GPUs that all its jobs have at once; more wait."""
     shares: int = Field(1, ge=1, le=1_000_000)
     """Its part of the GPU time, beside those of the other queues, while all have jobs."""
-    users: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = {}
+    users: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = Field({})
     """The parts of its users, by name; a user that is not named has 1."""
 
     def to_queue(self, name: str) -> Queue:
@@ -157,7 +132,7 @@ class QueueDoc(_Strict):
         return Queue(name, self.running_gpus, self.shares, dict(self.users))
 
 
-class PolicyDoc(_Strict):
+class PolicyDoc(Strict):
     """The whole document."""
 
     default_queue: str = "default"
@@ -218,88 +193,13 @@ queues:
 """
 
 
-def _line(node: Any, path: tuple[int | str, ...]) -> int | None:
-    """Line (from 1) of the deepest part of ``path`` that exists in a round-trip node."""
-    line: int | None = None
-    for part in path:
-        try:
-            mapping = hasattr(node, "keys")
-            line = int(node.lc.key(part)[0] if mapping else node.lc.line) + 1
-            node = node[part]
-        except (AttributeError, KeyError, TypeError, IndexError):
-            break
-    return line
-
-
-def _refusal(error: ValidationError, document: Any) -> Refusal:
-    found = error.errors()
-    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
-    path = tuple(part for part in first["loc"])
-    name = ".".join(str(part) for part in path) or "policy"
-    line = _line(document, path)
-    message = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        message = "unknown key"
-    more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
-    where = f" at line {line}" if line is not None else ""
-    return Refusal(name, f"{message}{where}{more}", _known(path) if "unknown" in message else "")
-
-
-_MODELS: Mapping[str, type[_Strict]] = {"classes": ClassDoc, "queues": QueueDoc}
-_NESTED: Mapping[str, type[_Strict]] = {"time": TimeLimits, "idle": IdleTimes, "keep": KeepTimes}
-
-
-def _known(path: tuple[int | str, ...]) -> str:
-    """The keys that would be right where an unknown one stands."""
-    model: type[_Strict] = PolicyDoc
-    if len(path) > 2:
-        model = _MODELS.get(str(path[0]), PolicyDoc)
-    if len(path) > 3:
-        model = _NESTED.get(str(path[2]), model)
-    keys = (field.alias or name for name, field in model.model_fields.items())
-    return "known keys: " + ", ".join(sorted(keys))
-
-
-def _load(text: str) -> Any:
-    """What the text holds. It may come from anybody: a small one must not unfold into a huge
-    one, and one that is no YAML in any way is refused, whatever the parser thinks of it."""
-    if len(text) > DOCUMENT_MAX:
-        raise Refusal("policy", f"must not be longer than {DOCUMENT_MAX} characters")
-    try:
-        _check_shape(text)
-        return YAML(typ="rt").load(StringIO(text))
-    except Refusal:
-        raise
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
-        where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise Refusal("policy", f"not YAML{where}: {error.problem}") from None
-    except (YAMLError, ValueError) as error:
-        lines = str(error).splitlines() or ["it cannot be read"]
-        raise Refusal("policy", f"not YAML: {lines[0]}") from None
-
-
-def _check_shape(text: str) -> None:
-    depth = 0
-    for event in YAML(typ="rt", pure=True).parse(StringIO(text)):
-        depth += isinstance(event, CollectionStartEvent)
-        depth -= isinstance(event, CollectionEndEvent)
-        line = event.start_mark.line + 1
-        if depth > DEPTH_MAX:
-            raise Refusal("policy", f"is nested too deeply at line {line}")
-        if isinstance(event, AliasEvent):
-            raise Refusal("policy", f"has an alias at line {line}", "write out what * stands for")
-
-
 def parse(text: str, revision: int = 0) -> Policy:
     """The Policy of a YAML document; Refusal naming line, key and remedy."""
-    document = _load(text)
-    if not isinstance(document, Mapping):
-        raise Refusal("policy", "must be a mapping", "start from the shipped policy.yaml")
-    try:
-        doc = PolicyDoc.model_validate(document)
-    except ValidationError as error:
-        raise _refusal(error, document) from None
+    return frozen(documents.read(text, PolicyDoc, "policy", DOCUMENT_MAX), revision)
+
+
+def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
+    """What the scheduler reads of a document."""
     return Policy(
         classes={name: item.to_class(name) for name, item in doc.classes.items()},
         queues={name: item.to_queue(name) for name, item in doc.queues.items()},

@@ -9,14 +9,8 @@ from enum import Enum
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from jupyter_gpubroker.policy import (
-    DEFAULT_DOCUMENT,
-    ClassDoc,
-    PolicyDoc,
-    QueueDoc,
-    Time,
-    TimeOrZero,
-)
+from jupyter_gpubroker.documents import Time, TimeOrZero
+from jupyter_gpubroker.policy import DEFAULT_DOCUMENT, ClassDoc, PolicyDoc, QueueDoc
 from jupyter_gpubroker.wire import words_duration
 
 NAMED: Mapping[str, type[BaseModel]] = {"classes": ClassDoc, "queues": QueueDoc}

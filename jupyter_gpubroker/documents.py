@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""YAML (and so JSON) documents that people write -> pydantic models.
+
+Unknown keys are refused; every error names the line, the key and the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from io import StringIO
+from typing import Annotated, Any, TypeVar, get_args
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
+
+from .core.amounts import parse_duration
+from .core.model import Refusal
+
+M = TypeVar("M", bound=BaseModel)
+
+DEPTH_MAX = 16
+"""Levels of nesting; a policy has four."""
+
+
+def _seconds(value: object) -> object:
+    try:
+        return parse_duration(value)
+    except Refusal as refusal:
+        raise ValueError(f"{refusal.message} ({refusal.remedy})") from None
+
+
+def _seconds_or_zero(value: object) -> object:
+    return 0.0 if str(value).strip() in ("0", "0s") else _seconds(value)
+
+
+Time = Annotated[float, BeforeValidator(_seconds)]
+TimeOrZero = Annotated[float, BeforeValidator(_seconds_or_zero)]
+
+
+class Strict(BaseModel):
+    """Base of all documents: what is not known is refused."""
+
+    # The docstrings of keys are the reference of the document.
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def read(text: str, model: type[M], name: str, longest: int) -> M:
+    """The document; Refusal naming line, key and remedy. ``name`` is what it is called,
+    ``longest`` the most characters it may have."""
+    document = _load(text, name, longest)
+    if not isinstance(document, Mapping):
+        raise Refusal(name, "must be a mapping of keys", _known(model, ()))
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        raise _refusal(error, document, model, name) from None
+
+
+def refusal_at(document: str, path: tuple[int | str, ...], message: str, remedy: str) -> Refusal:
+    """What a reader of the document finds wrong with one of its values, with its line."""
+    line = _line(YAML(typ="rt").load(StringIO(document)), path)
+    where = f" at line {line}" if line is not None else ""
+    return Refusal(dotted(path), f"{message}{where}", remedy)
+
+
+def dotted(path: tuple[int | str, ...]) -> str:
+    """``jobs[3].queue``."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+    return "".join(parts).removeprefix(".")
+
+
+def _line(node: Any, path: tuple[int | str, ...]) -> int | None:
+    """Line (from 1) of the deepest part of ``path`` that exists in a round-trip node."""
+    line: int | None = None
+    for part in path:
+        try:
+            where = node.lc.key(part) if hasattr(node, "keys") else node.lc.item(part)
+            line = int(where[0]) + 1
+            node = node[part]
+        except (AttributeError, KeyError, TypeError, IndexError):
+            break
+    return line
+
+
+def _refusal(error: ValidationError, document: Any, model: type[M], name: str) -> Refusal:
+    found = error.errors()
+    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
+    path = tuple(first["loc"])
+    line = _line(document, path)
+    message = first["msg"].removeprefix("Value error, ")
+    remedy = ""
+    if first["type"] == "extra_forbidden":
+        message, remedy = "unknown key", _known(model, path[:-1])
+    elif first["type"] == "missing":
+        message = "must be given"
+    more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
+    where = f" at line {line}" if line is not None else ""
+    return Refusal(dotted(path) or name, f"{message}{where}{more}", remedy)
+
+
+def _known(model: type[BaseModel], path: tuple[int | str, ...]) -> str:
+    """The keys that would be right there."""
+    for part in path:
+        for name, field in model.model_fields.items():
+            if part in (name, field.alias):
+                model = _inside(field.annotation) or model
+    keys = (field.alias or name for name, field in model.model_fields.items())
+    return "known keys: " + ", ".join(sorted(keys))
+
+
+def _inside(kind: Any) -> type[BaseModel] | None:
+    """The document that a field holds, alone, in a list or by name."""
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind
+    return next((found for arg in get_args(kind) if (found := _inside(arg))), None)
+
+
+def _load(text: str, name: str, longest: int) -> Any:
+    """What the text holds. It may come from anybody: a small one must not unfold into a huge
+    one, and one that is no YAML in any way is refused, whatever the parser thinks of it."""
+    if len(text) > longest:
+        raise Refusal(name, f"must not be longer than {longest} characters")
+    try:
+        _check_shape(text, name)
+        return YAML(typ="rt").load(StringIO(text))
+    except Refusal:
+        raise
+    except MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f" at line {mark.line + 1}" if mark is not None else ""
+        raise Refusal(name, f"not YAML{where}: {error.problem}") from None
+    except (YAMLError, ValueError) as error:
+        lines = str(error).splitlines() or ["it cannot be read"]
+        raise Refusal(name, f"not YAML: {lines[0]}") from None
+
+
+def _check_shape(text: str, name: str) -> None:
+    depth = 0
+    for event in YAML(typ="rt", pure=True).parse(StringIO(text)):
+        depth += isinstance(event, CollectionStartEvent)
+        depth -= isinstance(event, CollectionEndEvent)
+        line = event.start_mark.line + 1
+        if depth > DEPTH_MAX:
+            raise Refusal(name, f"is nested too deeply at line {line}")
+        if isinstance(event, AliasEvent):
+            raise Refusal(name, f"has an alias at line {line}", "write out what * stands for")
