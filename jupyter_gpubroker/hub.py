@@ -70,6 +70,7 @@ class Settings:
     admins: Sequence[str] = ()
     """Users whose tokens may carry the admin scope."""
     gpu_wait: Literal["attach", "start"] = "attach"
+    binding: Literal["kernel", "server"] = "kernel"
     config_file: str | Path | None = None
     """More configuration of a managed broker, for example a database URL."""
 
@@ -116,6 +117,10 @@ def _check_configuration(c: Any, settings: Settings) -> None:
         )
     if any(service.get("name") == SERVICE for service in _plain(c, "services", [])):
         raise ValueError(f"JupyterHub.services has {SERVICE} already: call configure once")
+    if settings.binding == "server" and settings.gpu_wait != "start":
+        raise ValueError(
+            "binding='server' needs gpu_wait='start': the server is started with its GPUs"
+        )
     parts = urlsplit(settings.url)
     if parts.scheme != "http" or not parts.hostname or parts.port is None or parts.path.strip("/"):
         raise ValueError(f"url: {settings.url!r} must be http://HOST:PORT")
@@ -211,6 +216,7 @@ def _spawner(c: Any, settings: Settings, facts: Facts) -> None:
     c.GPUBrokerMixin.broker_url = facts.broker_url
     c.GPUBrokerMixin.broker_token_file = str(settings.folder / TOKEN_FILE)
     c.GPUBrokerMixin.gpu_wait = settings.gpu_wait
+    c.GPUBrokerMixin.binding = settings.binding
 
 
 def _plain(c: Any, name: str, empty: Any) -> Any:

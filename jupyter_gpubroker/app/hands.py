@@ -13,7 +13,7 @@ from typing import Any
 
 from ..broker import inputs as i
 from ..broker.world import World
-from ..core.model import LEASED, Holder, Job, JobId, Mode, Process, Share, State
+from ..core.model import LEASED, Binding, Holder, Job, JobId, Mode, Process, Share, State
 from ..devices import DeviceError, DeviceEvent, EventKind, processes
 from ..engines import (
     Engine,
@@ -40,6 +40,13 @@ EVENTS_S = 0.5
 EVENTS_APART_S = 0.1
 """A burst of events is one look."""
 TIDY_EVERY_S = 86400.0
+
+WHOLE = (
+    "The server was started with its GPUs: nothing of it can be parked, and when they are taken"
+    " it is stopped. Only samples of its GPUs could tell that it is idle, and none are taken"
+    " here: it is never judged idle."
+)
+"""What a lease that is bound to its server guarantees, and does not."""
 
 Put = Callable[[i.Fact], None]
 LaunchRows = Callable[[JobId], Awaitable[LaunchRow | None]]
@@ -81,11 +88,12 @@ class Hands:
     def guarantees(self, job: Job) -> dict[str, object]:
         """What the Job's lease guarantees."""
         caps = self._setup.devices.caps
+        whole = WHOLE if job.binding is Binding.SERVER else ""
         return {
             "memory": caps.memory,
             "fault": caps.fault,
             "parkable": bool(job.terms.park) and caps.parks,
-            "sentence": " ".join(filter(None, (caps.sentence, self._setup.isolation))),
+            "sentence": " ".join(filter(None, (caps.sentence, whole, self._setup.isolation))),
         }
 
     # --- duties -------------------------------------------------------------------------
@@ -128,6 +136,7 @@ class Hands:
                 time_limit=duty.time_limit,
                 server=duty.server,
                 kept=duty.kept,
+                binding=duty.binding,
             )
         row = await self._launch_row(duty.key.job)
         if row is None:

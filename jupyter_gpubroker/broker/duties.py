@@ -43,6 +43,7 @@ def needed(world: World, job: Job) -> Duty | None:
         engine=job.lease.engine,
         key=job.key,
         mode=job.lease.mode,
+        binding=job.binding,
         placement=job.lease.placement,
         user=job.user,
         server=job.server,

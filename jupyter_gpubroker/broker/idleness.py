@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import inf
 
-from ..core.model import Idle, Job, Seconds, StageName, State
+from ..core.model import Binding, Idle, Job, Seconds, StageName, State
 from .inputs import Activity
 from .world import World
 
@@ -35,6 +35,9 @@ class Judgement:
 def judge(world: World, job: Job, now: Seconds) -> Judgement:
     """Judge one leased session (DESIGN §8, *Idle*)."""
     assert job.lease is not None
+    if job.binding is Binding.SERVER:
+        # Nobody reports what its kernels do, and its GPUs are not sampled.
+        return Judgement(None, world.class_of(job).idle)
     activity, limits = world.activity.get(job.server), world.class_of(job)
     if activity is None or now - activity.at > STALE_S:
         return Judgement(None, limits.idle)

@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from ..core.events import Event
 from ..core.model import (
+    Binding,
     Holder,
     Job,
     JobId,
@@ -68,6 +69,7 @@ class OpenSession(Question):
     request: Request
     incarnation: int
     attach: bool = True
+    binding: Binding = Binding.KERNEL
     queue: str = ""
     class_name: str = ""
 
@@ -242,6 +244,7 @@ class Duty:
     engine: str
     key: Key
     mode: Mode = Mode.HOSTED
+    binding: Binding = Binding.KERNEL
     placement: Placement = ()
     user: str = ""
     server: str = ""

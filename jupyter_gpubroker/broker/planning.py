@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ..core import events as e
 from ..core.model import (
+    Binding,
     Blocked,
     Idle,
     Job,
@@ -157,7 +158,8 @@ def _place(
     session = job.kind is Kind.SESSION
     terms = replace(limits.terms, max_restarts=job.terms.max_restarts)
     if session:
-        terms = replace(terms, park=_ladder(terms, placement, ladders.get(engine, ())))
+        rungs = ladders.get(engine, ()) if job.binding is Binding.KERNEL else ()
+        terms = replace(terms, park=_ladder(terms, placement, rungs))
     lease = Lease(
         engine=engine,
         placement=placement,

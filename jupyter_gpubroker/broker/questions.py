@@ -13,6 +13,7 @@ from ..core.leaving import ENDS_FOR_GOOD
 from ..core.model import (
     LEASED,
     WAITING,
+    Binding,
     Class,
     Conflict,
     Holder,
@@ -211,6 +212,8 @@ def _wants(job: Job) -> dict[str, object]:
 
 def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
     batch, world = entrance.batch, entrance.batch.world
+    if question.binding is Binding.SERVER and question.attach:
+        raise Refusal("binding", "a server has its GPUs from its start", "attach=false")
     newest = world.servers.get(question.server, 0)
     if question.incarnation < newest:
         raise Conflict(f"{question.server} has been started again since (start {newest})")
@@ -233,6 +236,7 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
         server=question.server,
         incarnation=question.incarnation,
         attach=question.attach,
+        binding=question.binding,
         holder=world.holders.get(question.server),
         name=question.server,
     )
@@ -246,12 +250,14 @@ def _is_over(job: Job) -> bool:
     """On its way out for good: the next one of its server is another."""
     if job.state is not State.STOPPING or job.notice is None:
         return False
-    return job.notice.reason in ENDS_FOR_GOOD
+    return job.notice.reason in ENDS_FOR_GOOD or job.binding is Binding.SERVER
 
 
 def _same(batch: Batch, old: Job, question: i.OpenSession) -> bool:
     limits = batch.world.policy.classes.get(old.class_name)
-    return limits is not None and with_time(question.request, limits) == old.request
+    if limits is None or question.binding is not old.binding:
+        return False
+    return with_time(question.request, limits) == old.request
 
 
 def _adopt(batch: Batch, old: Job, question: i.OpenSession) -> Job:

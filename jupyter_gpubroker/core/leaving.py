@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from . import events as e
 from .model import (
+    Binding,
     Job,
     Kept,
     Kind,
@@ -34,10 +35,15 @@ def _stages(job: Job, reason: Reason) -> tuple[Stage, ...]:
     if reason is Reason.HOLDER:
         return last  # nobody is there to restart its kernels
     if reason in ENDS_FOR_GOOD or not terms.park:
-        hosted = job.lease is not None and job.lease.mode is Mode.HOSTED
-        first = StageName.SIGNAL if hosted else StageName.RESTART
+        first = StageName.SIGNAL if _goes_whole(job) else StageName.RESTART
         return (Stage(first, terms.stop), *last)
     return (*(Stage(name, seconds) for name, seconds in terms.park), *last)
+
+
+def _goes_whole(job: Job) -> bool:
+    """True where the server itself has to leave, and not only its kernels."""
+    hosted = job.lease is not None and job.lease.mode is Mode.HOSTED
+    return hosted or job.binding is Binding.SERVER
 
 
 def _stop(job: Job, notice: Notice, now: Seconds) -> Result:
@@ -163,11 +169,14 @@ def force(job: Job, _event: e.Force, now: Seconds) -> Result:
     return after, effects + quarantine
 
 
+_WHOLE_WORDS = {Reason.TIME: "time limit", Reason.LOST: "a part was lost"}
+
 STOPPED_WORDS = (
     "| cancel | any | cancelled |",
     "| release, holder | session | completed |",
-    "| start, lost | session not started in this attempt | as Refused |",
-    "| user | session not started in this attempt, nothing kept | cancelled |",
+    "| start, lost | session not started in this attempt, bound by kernel | as Refused |",
+    "| any other | session not started in this attempt, nothing kept | cancelled |",
+    "| any other | session bound to its server | completed; failed if lost or over |",
     "| any other | session | parked |",
     "| any other | batch that marked complete, or all agents gave 0 | completed |",
     "| time | batch | failed; queued for its whole time again if it gave 75 and asks for it |",
@@ -212,11 +221,16 @@ def _kept_by_stop(job: Job, event: e.Event) -> tuple[Kept, ...]:
 
 
 def _session_stopped(job: Job, reason: Reason, now: Seconds) -> Result:
+    whole = job.binding is Binding.SERVER
     if job.started_attempt != job.attempt:
-        if reason in (Reason.START, Reason.LOST):
+        # A server that is being launched cannot change over to other GPUs.
+        if reason in (Reason.START, Reason.LOST) and not whole:
             return _start_failed(job, f"did not start in time ({reason})", now)
         if not job.kept:
             return end(job, State.CANCELLED, "stopped before it started", now)
+    if whole:
+        state = State.FAILED if reason in (Reason.LOST, Reason.OVER) else State.COMPLETED
+        return end(job, state, f"its server was stopped ({_WHOLE_WORDS.get(reason, reason)})", now)
     return parked(job, job.kept, reason, now)
 
 

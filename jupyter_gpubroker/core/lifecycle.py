@@ -17,6 +17,7 @@ from . import leaving as out
 from . import moves as m
 from .model import (
     TERMINAL,
+    Binding,
     Conflict,
     Job,
     Kind,
@@ -49,6 +50,11 @@ def _always(_job: Job, _event: Any) -> bool:
 
 def _session(job: Job, _event: Any) -> bool:
     return job.kind is Kind.SESSION
+
+
+def _parkable(job: Job, _event: Any) -> bool:
+    """A server that was launched with its GPUs cannot go on without them."""
+    return job.kind is Kind.SESSION and job.binding is Binding.KERNEL
 
 
 def _batch(job: Job, _event: Any) -> bool:
@@ -171,7 +177,11 @@ def _running_rows() -> _Rows:
         (leased, e.Cancel, _row(out.stop(Reason.CANCEL), "stopping")),
         (leased, e.Lost, _row(out.stop(Reason.LOST), "stopping")),
         (leased, e.Release, _row(out.stop(Reason.RELEASE), "stopping", _session, "session")),
-        (leased, e.Park, _row(out.stop_by_park, "stopping", _session, "session")),
+        (
+            leased,
+            e.Park,
+            _row(out.stop_by_park, "stopping", _parkable, "session, not bound to its server"),
+        ),
         (run, e.Active, _row(m.same, "unchanged")),
         (run, e.Started, _row(m.holder_back, "running")),
         (run, e.Keep, _row(m.keep, "unchanged", _keeps_left, "keep budget left")),
@@ -324,6 +334,8 @@ def _conflict(job: Job, event: e.Event) -> str:
             return f"{job.id} cannot be kept: it used {job.keeps_used} of {job.terms.keeps}"
         if job.notice is not None:
             return f"{job.id} cannot be kept: it leaves, and not because it is idle"
+    if isinstance(event, e.Park) and job.binding is Binding.SERVER:
+        return f"{job.id} cannot be parked: its server was launched with its GPUs; stop the server"
     if isinstance(event, e.Resume) and job.state is State.PARKED:
         return f"{job.id} was parked at its time limit: ask for it again"
     return f"{job.id} is {job.state}: {verb} is not possible now"

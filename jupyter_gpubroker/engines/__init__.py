@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ..core.model import (
+    Binding,
     JobId,
     Kept,
     Key,
@@ -61,9 +62,11 @@ class Stop(StrEnum):
     PARK = "park"
     """Held: checkpoint the GPU state of the lease's processes to host memory."""
     TERM = "term"
-    """SIGTERM to all parts (held: nothing, the server's extension does it)."""
+    """SIGTERM to all parts (held: nothing, the server's extension does it; to the server, if
+    it was launched with the GPUs)."""
     KILL = "kill"
-    """SIGKILL to the whole tree of every part (held: to its processes on the GPUs)."""
+    """SIGKILL to the whole tree of every part (held: to its processes on the GPUs, and to all
+    that were launched with them, if the server was)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,8 @@ class Launch:
     """Held: the session key, as in GPUBROKER_SESSION."""
     kept: tuple[Kept, ...] = ()
     """Held: what to restore before ``start`` returns."""
+    binding: Binding = Binding.KERNEL
+    """Held: whether the server itself is launched with the devices, and has to go with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..core.model import Kept, Key, Mode, Process, Rung
+from ..core.model import Binding, Kept, Key, Mode, Process, Rung
 from ..devices import DeviceError, Devices, Use, processes
 from . import EngineError, Launch, Phase, Report, RestoreRefused, StartRefused, Stop, parts
 from .records import Record, Records
@@ -46,8 +46,14 @@ class Held:
             raise StartRefused("server: a held lease names the session that holds it")
         record = self.records.get(key)
         if record is None:
-            owner, placement = launch.server, launch.placement
-            record = Record(key, self.records.broker, Mode.HELD, owner, placement)
+            record = Record(
+                key,
+                self.records.broker,
+                Mode.HELD,
+                launch.server,
+                launch.placement,
+                binding=launch.binding,
+            )
             self.records.save(record)
         try:
             self.devices.grant(record.owner, record.placement)
@@ -63,6 +69,7 @@ class Held:
         """Nothing new is opened from now on; PARK and KILL also free what is open.
 
         EngineError where that failed: the next stage may still work."""
+        asked = self.records.asked(record.key)
         self.records.ask(record.key, how)
         try:
             self._revoke(record)
@@ -71,8 +78,14 @@ class Held:
             uses = self.devices.usage() if how is Stop.KILL else ()
         except DeviceError as error:
             raise EngineError(str(error)) from error
-        for process in _processes(_active(record, uses)):
-            parts.signal_process(process, signal.SIGKILL)
+        bound = _bound(record)
+        if how is Stop.KILL:
+            for process in (*bound, *_processes(_active(record, uses))):
+                parts.signal_process(process, signal.SIGKILL)
+        elif bound and asked is None:
+            # Said once: a server that is told again and again can save nothing.
+            for process in parts.heads(bound):
+                parts.signal_process(process, signal.SIGTERM)
 
     def look(self, record: Record, sight: Sight) -> Report:
         """The present Report; recorded for good when the devices are proven free."""
@@ -97,7 +110,7 @@ class Held:
             sight = Sight(self.devices.usage(), self.devices.parked())
         except DeviceError:
             return report
-        if _active(record, sight.uses or ()):
+        if _active(record, sight.uses or ()) or _bound(record):
             return report
         kept = self._kept(record, sight)
         return self.records.end(replace(report, phase=Phase.EXITED, kept=kept))
@@ -137,6 +150,14 @@ def _active(record: Record, uses: Iterable[Use]) -> list[Use]:
         for use in uses
         if use.owner == record.owner and use.device in devices and not use.parked
     ]
+
+
+def _bound(record: Record) -> list[Process]:
+    """What was launched with the devices and could open them again, where no extension sees
+    to that."""
+    if record.binding is Binding.KERNEL:
+        return []
+    return parts.bound(record.owner, {share.device for share in record.placement})
 
 
 def _processes(uses: Iterable[Use]) -> tuple[Process, ...]:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -133,6 +133,25 @@ def survivors(key: Key, uid: int, mains: Iterable[Process]) -> list[Process]:
         if _descends(pid, parents, pids) and (process := processes.process_of(pid)):
             found.add(process)
     return sorted(found)
+
+
+def bound(owner: str, devices: Set[str]) -> list[Process]:
+    """Processes whose launch environment names this owner and one of these devices."""
+    found = []
+    for pid in _parents():
+        environ = processes.environ_of(pid)
+        visible = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        ours = processes.owner_of(environ) == owner and not devices.isdisjoint(visible)
+        if ours and (process := processes.process_of(pid)):
+            found.append(process)
+    return sorted(found)
+
+
+def heads(found: Iterable[Process]) -> list[Process]:
+    """Those that no other of them has started: they see to their children themselves."""
+    found, parents = list(found), _parents()
+    pids = {process.pid for process in found}
+    return [process for process in found if parents.get(process.pid) not in pids]
 
 
 def start(where: Sequence[Path], specs: Sequence[Spec], nodes: Sequence[str]) -> None:

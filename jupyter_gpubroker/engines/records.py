@@ -27,7 +27,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..core.model import Kept, Key, Mode, Placement, Process, Rung, Seconds, Share, nodes_of
+from ..core.model import (
+    Binding,
+    Kept,
+    Key,
+    Mode,
+    Placement,
+    Process,
+    Rung,
+    Seconds,
+    Share,
+    nodes_of,
+)
 from . import Phase, Report, Stop
 from .shim import put
 
@@ -53,6 +64,8 @@ class Record:
     torchrun: bool = False
     port: int = 0
     """Rendezvous of a torchrun launch."""
+    binding: Binding = Binding.KERNEL
+    """Held: the server too was launched with the devices, or only its kernels are."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -194,7 +207,12 @@ def _sync(folder: Path) -> None:
 
 def _record(facts: dict[str, Any]) -> Record:
     placement = tuple(Share(**share) for share in facts["placement"])
-    known = {"key": Key(*facts["key"]), "mode": Mode(facts["mode"]), "placement": placement}
+    known = {
+        "key": Key(*facts["key"]),
+        "mode": Mode(facts["mode"]),
+        "placement": placement,
+        "binding": Binding(facts.get("binding", Binding.KERNEL)),
+    }
     return Record(**{**facts, **known})
 
 

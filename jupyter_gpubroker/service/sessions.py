@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from ..broker.inputs import OpenSession, StillWaits
 from ..core.events import Keep, Park, Release, Resume, Started
-from ..core.model import TERMINAL, Kind
+from ..core.model import TERMINAL, Binding, Kind
 from ..wire import ResumeIn, SessionIn, SessionsQuery, StartedIn
 from ..wire import answered as a
+from .auth import Forbidden, PrincipalKind
 from .base import Call
 from .jobs import jobs_of, verb
 
@@ -15,6 +16,9 @@ from .jobs import jobs_of, verb
 async def open_session(call: Call) -> a.JobOut:
     """POST /sessions."""
     body = call.given(SessionIn)
+    binding = Binding(body.binding)
+    if binding is Binding.SERVER and call.principal.kind is not PrincipalKind.HUB:
+        raise Forbidden("binding: only the Hub launches a server with its GPUs")
     before = call.desk.world.session_of(call.server)
     question = OpenSession(
         actor=call.principal.actor,
@@ -23,6 +27,7 @@ async def open_session(call: Call) -> a.JobOut:
         request=body.request.to_request(),
         incarnation=body.incarnation,
         attach=body.attach,
+        binding=binding,
         queue=body.queue,
         class_name=body.class_name,
     )

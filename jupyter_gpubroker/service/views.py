@@ -12,6 +12,7 @@ from ..core.model import (
     GPU_MILLI,
     LEAVING,
     WAITING,
+    Binding,
     Device,
     Job,
     Kind,
@@ -169,6 +170,8 @@ class View:
     def _idle(self, job: Job) -> a.IdleOut | None:
         if job.kind is not Kind.SESSION or job.lease is None:
             return None
+        if job.binding is Binding.SERVER:
+            return None  # it is never judged
         found = judge(self.world, job, self.now)
         facts = "" if found.idle is None else found.idle.facts
         return a.IdleOut(
@@ -347,6 +350,8 @@ def _notice_text(job: Job, reason: Reason, taker: Job | None) -> str:
     """Why, for whom, and what is kept: one or two sentences."""
     who = "" if taker is None else f"; {taker.user} needs its GPUs ({taker.request.words()})"
     text = f"{_REASONS[reason]}{who}."
+    if job.binding is Binding.SERVER:
+        return f"{text} Its server is stopped."
     ladder = job.terms.park if job.kind is Kind.SESSION and reason not in _LOST else ()
     kept = _KEPT.get(ladder[0][0]) if ladder else None
     return text if kept is None else f"{text} {kept[:1].upper()}{kept[1:]}."

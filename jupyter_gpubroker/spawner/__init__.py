@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,9 @@ from traitlets.utils.importstring import import_item
 from .story import Story
 
 if TYPE_CHECKING:
+    from ..wire import JobOut
     from .asking import Asking, How
+    from .bound import Bound
 
 __all__ = ["GPUBrokerMixin", "GPUBrokerSpawner", "SimpleGPUBrokerSpawner", "gpu_spawner"]
 
@@ -64,6 +66,13 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         help="`attach`: servers start at once and the GPU attaches when it is granted. "
         "`start`: the start itself waits in the queue.",
     ).tag(config=True)
+    binding = Enum(
+        ("kernel", "server"),
+        default_value="kernel",
+        help="`kernel`: our extension in the server binds each kernel. `server`: for servers "
+        "without our package; the server is started with its GPUs (`gpu_wait='start'` only), "
+        "nothing of it can be parked, and it is stopped when its GPUs are taken.",
+    ).tag(config=True)
     server_start_timeout = Float(
         120.0,
         help="Seconds that the server itself may take to start. `start_timeout` limits the "
@@ -79,6 +88,10 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     _ended = 0
     """The incarnation whose end the broker knows, or is being told."""
     _story: Story | None = None
+    _gpu_env: Mapping[str, str] = {}
+    """What a server that is bound as a whole is launched with."""
+    _lease = ""
+    """The grant that this server was launched with, if it is bound as a whole."""
 
     @default("start_timeout")
     def _long_start_timeout(self) -> int:
@@ -110,7 +123,9 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             await self._ask(story)
             how, self._waiting = "failed", False
             story.end()
-            return await self._start_server()
+            url = await self._start_server()
+            await self._hold_on()
+            return url
         except BaseException as error:
             self._waiting = False
             story.end(failed=True)
@@ -122,6 +137,7 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     def _draw_incarnation(self) -> None:
         self.incarnation = max(self.incarnation + 1, int(time.time() * 1000))
+        self._lease = ""
         # The Hub stores the state only after a start; it may be killed during this one.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
@@ -131,22 +147,46 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
         broker = self._asking()
         try:
+            self._check_binding()
             wanted = wish.read(self.user_options)
             if wanted.discard:
                 self._discard_once()
             if not wanted.gpus:
-                await broker.leave(self.incarnation)
+                self._launch_with(await broker.leave(self.incarnation))
                 return
             attach = self.gpu_wait == "attach"
-            session = await broker.open(wanted, self.incarnation, attach=attach)
+            session = await broker.open(
+                wanted, self.incarnation, attach=attach, whole=self.binding == "server"
+            )
             story.say(*asking.words(session))
             if not attach:
                 session = await broker.until_granted(session, story.say)
-                story.say(45, asking.granted(session))
+                story.say(45, asking.granted(session, stops=self.binding == "server"))
+                self._launch_with_lease(session)
         except asking.ERRORS as error:
             told = asking.refused(error)
             story.say(45, told.message)
             raise told from None
+
+    def _check_binding(self) -> None:
+        if self.binding == "server" and self.gpu_wait != "start":
+            from ..client import Refusal  # noqa: PLC0415 - see the top of this file
+
+            text = "'server' needs gpu_wait='start': the server is started with its GPUs"
+            raise Refusal("binding", text, "an admin of the Hub has to set one of them")
+
+    def _launch_with(self, env: Mapping[str, str], lease: str = "") -> None:
+        """What the server is bound to, where it is bound as a whole."""
+        from .bound import NO_GPU  # noqa: PLC0415 - see the top of this file
+
+        if self.binding == "server":
+            self._gpu_env, self._lease = {**NO_GPU, **env}, lease
+
+    def _launch_with_lease(self, session: JobOut) -> None:
+        from .bound import lease_of  # noqa: PLC0415 - see the top of this file
+
+        assert session.lease is not None
+        self._launch_with(session.lease.env, lease_of(session))
 
     def _discard_once(self) -> None:
         """The Hub starts a server again with the options of the last time."""
@@ -166,6 +206,31 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             error.jupyterhub_message = text  # type: ignore[attr-defined]  # the Hub shows it
             raise
 
+    # --- a server that is bound as a whole ------------------------------------------------
+
+    async def _hold_on(self) -> None:
+        """The server has its GPUs from now on, unless they were taken while it started."""
+        if not self._lease or await self._bound().goes_on(new=True):
+            return
+        from . import asking  # noqa: PLC0415 - see the top of this file
+
+        await maybe_future(super().stop())
+        text = "the GPUs of this start were taken back before its server was up"
+        raise asking.refused(asking.SessionEnded(text))
+
+    async def _has_to_go(self) -> bool:
+        """Whether the lease is over that the running server was launched with."""
+        if not self._lease or self._starting or self._stopping:
+            return False
+        return not await self._bound().goes_on()
+
+    def _bound(self) -> Bound:
+        from .bound import Bound  # noqa: PLC0415 - see the top of this file
+
+        # Others have pids too, of other machines.
+        pid = self.pid if isinstance(self, LocalProcessSpawner) else 0
+        return Bound(self._asking(), self.incarnation, self._lease, pid)
+
     # --- end ----------------------------------------------------------------------------
 
     async def stop(self, now: bool = False) -> None:
@@ -180,16 +245,28 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         await self._tell("stopped", STOP_PATIENCE_S)
 
     async def poll(self) -> int | None:
-        """``None`` while the start waits for a GPU: it has not failed."""
+        """``None`` while the start waits for a GPU: it has not failed.
+
+        A server whose GPUs are taken and that has none without them is stopped here: the Hub
+        asks again and again, also after a restart."""
         if self._waiting:
             return None
         status: int | None = await maybe_future(super().poll())
+        if status is None and await self._has_to_go():
+            self.log.warning("%s: the GPUs it was started with are taken; stopping", self._log_name)
+            self._stopping = True
+            try:
+                await maybe_future(super().stop())
+                status = await maybe_future(super().poll())
+            finally:
+                self._stopping = False
         return status
 
     def clear_state(self) -> None:
         """The server is gone. A poll calls this for one that died, and every start does
         before it begins: it never releases, the broker waits for a server to come back."""
         super().clear_state()
+        self._lease = ""
         if self._starting or self._stopping or self._ended >= self.incarnation:
             return
         try:
@@ -216,16 +293,21 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         state: dict[str, Any] = super().get_state()
         if self.incarnation:
             state[STATE] = {"incarnation": self.incarnation}
+        if self._lease:
+            state[STATE]["lease"] = self._lease
         return state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """After a restart of the Hub."""
         super().load_state(state)
-        self.incarnation = int(state.get(STATE, {}).get("incarnation", 0))
+        own = state.get(STATE, {})
+        self.incarnation, self._lease = int(own.get("incarnation", 0)), str(own.get("lease", ""))
 
     def get_env(self) -> dict[str, str]:
-        """Where the broker is, and which server this is; kernels inherit it."""
+        """Where the broker is, and which server this is; kernels inherit it. Where the server
+        is bound as a whole, its GPUs too, or that it has none."""
         env: dict[str, str] = super().get_env()
+        env |= self._gpu_env
         env["GPUBROKER_URL"] = self.broker_url
         env["GPUBROKER_SESSION"] = f"{self.user.name}/{self.name}"
         env["GPUBROKER_INCARNATION"] = str(self.incarnation)
@@ -261,8 +343,8 @@ async def _form(spawner: GPUBrokerMixin) -> str:
         return form.closed("the GPU broker does not answer in time")
     except asking.ERRORS as error:
         return form.closed(str(error))
-    attach = spawner.gpu_wait == "attach"
-    return form.render(offers, spawner.user_options, attach=attach)
+    attach, stops = spawner.gpu_wait == "attach", spawner.binding == "server"
+    return form.render(offers, spawner.user_options, attach=attach, stops=stops)
 
 
 def _from_form(form_data: dict[str, list[Any]]) -> dict[str, Any]:

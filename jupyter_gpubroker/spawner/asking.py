@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import html
 import logging
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -85,8 +85,11 @@ class Asking:
             state = await client.server_state(self.server, user=self.user)
         return Offers(shapes, state.session)
 
-    async def open(self, wish: Wish, incarnation: int, *, attach: bool) -> JobOut:
-        """A place in the queue, or the session that this server has already."""
+    async def open(
+        self, wish: Wish, incarnation: int, *, attach: bool, whole: bool = False
+    ) -> JobOut:
+        """A place in the queue, or the session that this server has already; ``whole``: the
+        server is launched with its GPUs."""
         async with self.client() as client:
             if wish.discard:
                 await self._discard(client)
@@ -97,6 +100,7 @@ class Asking:
                     server=self.server,
                     incarnation=incarnation,
                     attach=attach,
+                    binding="server" if whole else "kernel",
                     queue=wish.queue,
                 )
             )
@@ -106,15 +110,17 @@ class Asking:
         if session is not None and session.kept:
             await client.discard(session.id)
 
-    async def leave(self, incarnation: int) -> None:
-        """A start without a GPU: a session that is left over ends. Never fails."""
+    async def leave(self, incarnation: int) -> Mapping[str, str]:
+        """A start without a GPU: a session that is left over ends. Never fails; gives the
+        environment that shows a process no GPU, if the broker says it."""
         body = self._gone("stopped", incarnation)
         try:
             async with asyncio.timeout(LEAVE_PATIENCE_S), self.client() as client:
-                await client.gone(body)
+                return (await client.gone(body)).empty_env
         except (BrokerError, Conflict, Refusal, TimeoutError) as error:
             # Not tried again later: by then the new server may have asked for a GPU.
             self.log.warning("GPU broker not told of a start without a GPU: %s", error)
+            return {}
 
     def _gone(self, how: How, incarnation: int) -> GoneIn:
         return GoneIn(user=self.user, server=self.server, incarnation=incarnation, how=how)
@@ -207,10 +213,11 @@ def words(job: JobOut) -> tuple[int, str]:
     return 10, f"{place} for {wants}: {why.text}{until}."
 
 
-def granted(job: JobOut) -> str:
-    """What was granted, and until when."""
+def granted(job: JobOut, *, stops: bool = False) -> str:
+    """What was granted, and until when; ``stops``: its server is stopped then."""
     assert job.lease is not None
-    return f"{job.request.words}: yours until {_clock(job.lease.expires)}."
+    then = " Your server is stopped then." if stops else ""
+    return f"{job.request.words}: yours until {_clock(job.lease.expires)}.{then}"
 
 
 def _clock(seconds: float) -> str:

@@ -18,12 +18,13 @@ Option = tuple[str, str]
 """(value, label)"""
 
 
-def render(offers: Offers, last: Mapping[str, Any], *, attach: bool) -> str:
-    """The form; ``last`` = the options of the last start, chosen again where possible."""
+def render(offers: Offers, last: Mapping[str, Any], *, attach: bool, stops: bool = False) -> str:
+    """The form; ``last`` = the options of the last start, chosen again where possible;
+    ``stops``: a server is stopped when its GPUs are taken."""
     shapes = offers.shapes
     parts = [
         _select("gpus", "GPU", _gpus(shapes), _chosen(last, "gpus", NONE), _free(shapes, attach)),
-        *_time(shapes, last),
+        *_time(shapes, last, stops),
     ]
     if len(shapes.queues) > 1:
         queues = [(name, name) for name in shapes.queues]
@@ -70,12 +71,14 @@ def _free(shapes: ShapesOut, attach: bool) -> str:
     return f"{free}. If yours is not, you get a place in the queue: {then}."
 
 
-def _time(shapes: ShapesOut, last: Mapping[str, Any]) -> list[str]:
+def _time(shapes: ShapesOut, last: Mapping[str, Any], stops: bool) -> list[str]:
     limits = next((item for item in shapes.classes if "session" in item.kinds), None)
     if limits is None or not shapes.gpus_per_node:
         return []
     options, usual = _times(limits)
     note = "After that the GPU goes back; what can be kept is kept, and you may ask again."
+    if stops:
+        note = "After that your server is stopped: save your work before. You may start it again."
     return [_select("time", "For how long", options, _chosen(last, "time", usual), note)]
 
 

@@ -162,6 +162,9 @@ class SessionIn(In):
     server: Name = Field("", description="server name; empty = the default server")
     incarnation: Count = 0
     attach: bool = Field(True, description="placed only after its server said hello")
+    binding: Literal["kernel", "server"] = Field(
+        "kernel", description="server: launched with its GPUs (only the Hub may say so)"
+    )
     queue: str = ""
     class_name: str = Field("", alias="class")
 

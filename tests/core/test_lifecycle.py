@@ -15,6 +15,7 @@ from jupyter_gpubroker.core.lifecycle import TABLE, advance
 from jupyter_gpubroker.core.model import (
     LEASED,
     TERMINAL,
+    Binding,
     Conflict,
     Holder,
     Job,
@@ -363,7 +364,17 @@ EVENTS = sorted({kind for _, kind in TABLE}, key=lambda kind: kind.__name__)
 
 
 @settings(max_examples=400)
-@given(st.data(), st.sampled_from([batch(), session(), batch(state=State.HELD, until=NOW + 9)]))
+@given(
+    st.data(),
+    st.sampled_from(
+        [
+            batch(),
+            session(),
+            session(binding=Binding.SERVER, terms=Terms()),
+            batch(state=State.HELD, until=NOW + 9),
+        ]
+    ),
+)
 def test_no_sequence_of_events_breaks_an_invariant_and_every_job_can_end(
     draw: st.DataObject, job: Job
 ) -> None:

@@ -65,6 +65,7 @@ configure(
     url="http://127.0.0.1:{broker_port}",
     admins=["boss"],
     gpu_wait={gpu_wait!r},
+    binding={binding!r},
 )
 """
 
@@ -73,8 +74,8 @@ class RealHub:
     """Configured by ``hub.configure``; may be stopped or killed and started again."""
 
     def __init__(self, folder: Path, **settings: Any) -> None:
-        """``settings``: devices, policy (text), spawner, gpu_wait, extension (whether servers
-        load ours), more (lines of configuration)."""
+        """``settings``: devices, policy (text), spawner, gpu_wait, binding, extension (whether
+        servers load ours), more (lines of configuration)."""
         self.folder = folder.absolute()
         self.password = secrets.token_hex(8)
         self.token = secrets.token_hex(16)
@@ -102,6 +103,7 @@ class RealHub:
             devices=settings.get("devices", "simulated:2x4"),
             policy=str(self.folder / "policy.yaml") if policy else None,
             gpu_wait=settings.get("gpu_wait", "attach"),
+            binding=settings.get("binding", "kernel"),
             more=settings.get("more", ""),
         )
         (self.folder / "jupyterhub_config.py").write_text(config)

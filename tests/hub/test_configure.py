@@ -157,6 +157,17 @@ def test_spawners_are_named_or_given(tmp_path: Path) -> None:
     assert issubclass(made, GPUBrokerMixin)
 
 
+def test_servers_are_bound_by_kernel_unless_their_start_waits(tmp_path: Path) -> None:
+    c = Config()
+    written(tmp_path, c)
+    assert SimpleGPUBrokerSpawner(config=c).binding == "kernel"
+    written(tmp_path, whole := Config(), gpu_wait="start", binding="server")
+    assert SimpleGPUBrokerSpawner(config=whole).binding == "server"
+    with pytest.raises(ValueError, match="gpu_wait='start'"):
+        configure(Config(), state_dir=tmp_path / "other", binding="server")
+    assert not (tmp_path / "other").exists(), "nothing was written"
+
+
 def test_internal_ssl_is_refused(tmp_path: Path) -> None:
     c = Config()
     c.JupyterHub.internal_ssl = True

@@ -316,6 +316,19 @@ async def test_the_hub_acts_for_any_user(house: House) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_server_that_is_bound_as_a_whole_is_never_called_idle(house: House) -> None:
+    body = SessionIn(user="ana", incarnation=1, attach=False, binding="server")
+    session = await hub(house).open_session(body)
+    house.desk.run(5)
+    shown = await hub(house).show(session.id)
+    assert shown.lease is not None
+    assert shown.idle is None
+    cancelled = await hub(house).cancel(session.id)
+    assert cancelled.notice is not None
+    assert cancelled.notice.text == "Cancelled. Its server is stopped."
+
+
+@pytest.mark.asyncio
 async def test_what_kernels_do_reaches_the_broker(house: House) -> None:
     client = ana(house)
     session = await held(house, client)

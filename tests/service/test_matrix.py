@@ -87,7 +87,10 @@ SAMPLES: Mapping[e.Endpoint[Any], tuple[Sample, ...]] = {
         Sample(OWN_SESSION, {"time": "1m"}, "session"),
     ),
     e.LOGS: (Sample(OWN_JOB), Sample(OWN_JOB, target="session")),
-    e.OPEN: (Sample(OWN_SERVER, {"request": {"gpus": 1}} | NEWEST, server=True),),
+    e.OPEN: (
+        Sample(OWN_SERVER, {"request": {"gpus": 1}} | NEWEST, server=True),
+        Sample(HUB, NEWEST | {"attach": False, "binding": "server"}, server=True),
+    ),
     e.SESSIONS: (Sample(USERS),),
     e.RELEASE: (Sample(OWN_SESSION, {}, "session"),),
     e.PARK: (Sample(OWN_SESSION, {}, "session"),),

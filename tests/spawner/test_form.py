@@ -75,6 +75,13 @@ def test_only_what_is_possible_is_offered() -> None:
     assert "3.5" in form.text
 
 
+def test_it_says_what_becomes_of_a_server_when_its_time_is_up() -> None:
+    keeps = Form(render(Offers(shapes(), None), {}, attach=False))
+    stops = Form(render(Offers(shapes(), None), {}, attach=False, stops=True))
+    assert "your server is stopped" in stops.text
+    assert "your server is stopped" not in keeps.text
+
+
 def test_what_the_form_sends_can_be_read() -> None:
     form = Form(render(Offers(shapes(queues=("a", "b")), None), {}, attach=True))
     for gpus in form.choices["gpus"]:

@@ -9,6 +9,7 @@ from .values import (
     LEASED,
     LEAVING,
     TERMINAL,
+    Binding,
     Holder,
     JobId,
     Kept,
@@ -95,6 +96,7 @@ class Job:
     """Which start of the server the session belongs to."""
     attach: bool = False
     """Placed only after its server said hello."""
+    binding: Binding = Binding.KERNEL
     holder: Holder | None = None
     prepared: bool = False
     """The engine granted the lease on its host and restored what was parked."""

@@ -96,6 +96,16 @@ class Mode(StrEnum):
     """A Jupyter server on that host binds its own kernels."""
 
 
+class Binding(StrEnum):
+    """Who binds processes to the GPUs of a session."""
+
+    KERNEL = "kernel"
+    """Our extension in the server binds each kernel, and lets go of the GPUs when asked."""
+    SERVER = "server"
+    """The server was launched with them and its kernels inherit them: nothing is parked, and
+    to take them is to stop it."""
+
+
 class Rung(StrEnum):
     """What a parked kernel kept, best first."""
 
