@@ -326,7 +326,7 @@ def test_nor_does_it_get_what_still_leaves_for_the_gang_when_promises_were_forgo
     world.session("ahead", ask(1), user="ana")
     plan = world.plan()
     assert [id_ for id_, _ in plan.promise] == ["batch"]
-    assert plan.why["ahead"].waits_for == ("batch", "s")
+    assert plan.why["ahead"].waits_for == ("s", "batch")
 
 
 @pytest.mark.parametrize("ending", ["barred", "gone", "held"])
