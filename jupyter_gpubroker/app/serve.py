@@ -51,6 +51,7 @@ class ServeApp(JupyterApp):
     name = "jupyter-gpubroker-serve"
     description = __doc__
 
+    config_file_name = Unicode("jupyter_gpubroker_config", help="Name of the config file.")
     state_dir = Unicode(help="Folder of the database, records and a simulated world (0700).").tag(
         config=True
     )

@@ -15,6 +15,7 @@ from traitlets.utils.importstring import import_item
 from jupyter_gpubroker import policy
 from jupyter_gpubroker.app.cli import COMMANDS, GPUBrokerApp
 from jupyter_gpubroker.app.commands.command import Command
+from jupyter_gpubroker.app.serve import ServeApp
 from jupyter_gpubroker.core.model import Key, State
 from jupyter_gpubroker.service import Degraded
 from tests.service.thread import Thread
@@ -266,6 +267,17 @@ def test_the_address_may_stand_in_the_config_file(
     other = tmp_path / "other.py"
     other.write_text("c.Command.url = 'ftp://x'\n")
     assert line("queue", "--config", str(other)).code == 1
+
+
+def test_the_broker_reads_the_same_config_file_as_every_other_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    file = tmp_path / f"{Command().config_file_name}.py"
+    file.write_text("c.ServeApp.devices = 'simulated:1x2'\n")
+    broker = ServeApp()
+    broker.initialize([])
+    assert broker.devices == "simulated:1x2"
 
 
 # --- sessions -----------------------------------------------------------------------------
