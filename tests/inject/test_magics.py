@@ -98,10 +98,14 @@ def test_what_submit_returns_can_be_asked_waited_for_and_shown_again(
     broker: StandIn, notebook: Notebook, tmp_path: Path
 ) -> None:
     (tmp_path / "train.py").write_text("print('trained')")
-    cell = notebook.run("j = %gpu_submit --gpus 1 train.py --lr 0.1")
+    options = "--gpus 1 --flavor h100 --no-torchrun --no-requeue --exit-zero done"
+    cell = notebook.run(f"j = %gpu_submit {options} train.py --lr 0.1")
     assert "b-1: queued" in cell.text
     (asked,) = broker.posts("/jobs")
     assert asked.body["argv"] == ["train.py", "--lr", "0.1"]
+    assert asked.body["request"] == {"gpus": "1", "flavors": ["h100"]}
+    said = [asked.body[name] for name in ("torchrun", "requeue", "exit_zero_done")]
+    assert said == [False, False, True]
     assert asked.body["files"] == {"train.py": "print('trained')"}
     assert asked.body["python"] == sys.executable
     assert "b-1: queued" in notebook.run("j").text

@@ -20,7 +20,7 @@ threading.Event().wait()"""
 def test_every_text_of_the_sidebar_can_be_read_in_the_light_and_in_the_dark_theme(
     lab: Lab, lab_page: Callable[..., LabPage]
 ) -> None:
-    fill = "%gpu_submit --gpus 4 --time 1h --plain sleep 3600"
+    fill = "%gpu_submit --gpus 4 --time 1h --no-torchrun sleep 3600"
     lab.write("looks.ipynb", SUBMIT, f"{fill}\n{fill}")
     page = lab_page("looks.ipynb")
     page.has_kernel()

@@ -93,7 +93,7 @@ def test_a_job_from_a_cell_is_followed_and_cancelled_in_the_sidebar(
 def test_a_request_that_does_not_fit_waits_with_its_reason_and_can_be_withdrawn(
     lab: Lab, lab_page: OpenLab
 ) -> None:
-    fill = "%gpu_submit --gpus 4 --time 1h --plain sleep 3600"
+    fill = "%gpu_submit --gpus 4 --time 1h --no-torchrun sleep 3600"
     lab.write("fill.ipynb", f"{fill}\n{fill}")
     page = lab_page("fill.ipynb")
     page.has_kernel()

@@ -12,12 +12,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...inject.gpubroker import views
+from ...inject.gpubroker.options import add_submit_options, submit_body
 from ...inject.gpubroker.submission import Submission, prepare
-from ...wire import JobOut, Refusal, RequestIn, SubmitIn, refusal_of
+from ...wire import JobOut, Refusal, SubmitIn, refusal_of
 from .command import OK, Command, plain
-
-_SHAPE = ("nodes", "gpus", "memory", "cpus", "host_memory", "time")
-_REST = ("torchrun", "name", "queue", "class_name", "max_restarts", "requeue", "exit_zero_done")
 
 
 class SubmitApp(Command):
@@ -32,32 +30,8 @@ class SubmitApp(Command):
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """See ``Command.arguments``."""
-        unset = argparse.SUPPRESS
-        add = parser.add_argument
-        add("--nodes", type=int, default=unset, help="machines, all or none (default 1)")
-        add("--gpus", default=unset, help="on each node, or a share of one, as 0.5 (default 1)")
-        add("--memory", default=unset, help="instead: a share by its GPU memory, as 20GiB")
-        add("--cpus", type=float, default=unset, help="on each node")
-        add("--host-memory", default=unset, help="on each node, as 64GiB")
-        add("--flavor", action="append", default=[], help="kind of GPU; more than once = any of")
-        add("--time", default=unset, help="limit, as 10m or 2h (default: of its class)")
-        add("--queue", default=unset, help="queue to wait in")
-        add("--class", dest="class_name", default=unset, help="priority class")
-        add("--name", default=unset, help="a name for people")
-        add("--env", action="append", default=[], metavar="NAME[=VALUE]", help="goes along")
-        add("--python", default="", help="interpreter of a script (default: python on PATH)")
-        yes_no = argparse.BooleanOptionalAction
-        add("--torchrun", action=yes_no, default=unset, help="default: with several GPUs")
-        add("--max-restarts", type=int, default=unset, help="after failures (default: of class)")
-        add("--requeue", action=yes_no, default=unset, help="again after exit 75 at its time limit")
-        add(
-            "--exit-zero",
-            dest="exit_zero_done",
-            choices=["done"],
-            default=unset,
-            help="exit code 0 after it was asked to leave means done, not interrupted",
-        )
-        add("command", nargs=argparse.REMAINDER, help="what to run")
+        add_submit_options(parser.add_argument)
+        parser.add_argument("command", nargs=argparse.REMAINDER, help="what to run")
 
     def run(self) -> int:
         """See the class."""
@@ -94,20 +68,10 @@ class SubmitApp(Command):
 
 def body_of(options: dict[str, Any], submission: Submission) -> SubmitIn:
     """The request body of a submission with these options; what was not said is left out."""
-    shape = {name: options[name] for name in _SHAPE if name in options}
-    if options["flavor"]:
-        shape["flavors"] = tuple(options["flavor"])
-    rest = {name: options[name] for name in _REST if name in options}
-    if "exit_zero_done" in rest:
-        rest["exit_zero_done"] = True
-    return SubmitIn(
-        request=RequestIn(**shape),
-        argv=submission.argv,
-        files=submission.files,
-        env=submission.env,
-        cwd=submission.cwd,
-        python=options["python"] or _python(),
-        **rest,
+    code = {"argv": submission.argv, "files": submission.files, "env": submission.env}
+    python = options["python"] or _python()
+    return SubmitIn.model_validate(
+        {**submit_body(options), **code, "cwd": submission.cwd, "python": python}
     )
 
 

@@ -8,9 +8,9 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics as IPythonMagics
@@ -19,6 +19,7 @@ from .completion import VERBS
 from .control import Binding
 from .http import BrokerError, Client, quoted
 from .ipython import (
+    Decorator,
     argument,
     line_cell_magic,
     line_magic,
@@ -28,11 +29,20 @@ from .ipython import (
 )
 from .jobs import Batch, Job, Session, read_log
 from .live import Live
+from .options import add_submit_options, submit_body
 from .submission import Submission, families, prepare, settings_of
 from .views import OVER, Rows, Text, job_rows, queue_rows
 
-_ENV = "set a variable, or pass one on although its name looks like a secret's"
-_EXIT_ZERO = "exit code 0 after a preemption means done (default: run it again)"
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _submit_options(function: _Function) -> _Function:
+    """The options of the command line; above the other arguments of the magic."""
+    options: list[Decorator] = []
+    add_submit_options(lambda *names, **more: options.append(argument(*names, **more)))
+    for option in reversed(options):
+        function = option(function)
+    return function
 
 
 @magics_class
@@ -47,19 +57,7 @@ class Magics(IPythonMagics):
     # --- batch -----------------------------------------------------------------------
 
     @magic_arguments()
-    @argument("--nodes", type=int, default=1, help="how many machines (default 1)")
-    @argument("--gpus", help="GPUs on each node, or a share of one, as 0.5 (default 1)")
-    @argument("--memory", help="a share by its GPU memory, as 20GiB")
-    @argument("--time", help="time limit, as 10m, 2h or 1-12:00:00 (default: your site's)")
-    @argument("--queue", default="", help="the queue to wait in")
-    @argument("--class", dest="class_name", default="", help="the priority class")
-    @argument("--name", default="", help="a name for people")
-    @argument("--env", action="append", default=[], metavar="NAME[=VALUE]", help=_ENV)
-    @argument("--max-restarts", type=int, help="how often a failed run may start again")
-    @argument("--no-requeue", action="store_true", help="after exit code 75 do not run it again")
-    @argument("--exit-zero-done", action="store_true", help=_EXIT_ZERO)
-    @argument("--torchrun", action="store_true", help="use torchrun on one GPU too")
-    @argument("--plain", action="store_true", help="never use torchrun")
+    @_submit_options
     @argument("--wait", action="store_true", help="block until it is over")
     @argument("command", nargs=argparse.REMAINDER, help="a script or command and its arguments")
     @line_cell_magic
@@ -265,22 +263,9 @@ def _shape(args: argparse.Namespace, **more: Any) -> dict[str, Any]:
 
 
 def _job(args: argparse.Namespace) -> dict[str, Any]:
-    if args.torchrun and args.plain:
-        raise UsageError("--torchrun and --plain exclude each other")
-    body = {
-        "request": _shape(args, nodes=args.nodes),
-        "name": args.name,
-        "queue": args.queue,
-        "class": args.class_name,
-        "requeue": not args.no_requeue,
-        "exit_zero_done": args.exit_zero_done,
-        "python": sys.executable,
-    }
-    if args.torchrun or args.plain:
-        body["torchrun"] = args.torchrun
-    if args.max_restarts is not None:
-        body["max_restarts"] = args.max_restarts
-    return body
+    if args.gpus and args.memory:
+        raise UsageError("give a share as --gpus or as --memory, not both")
+    return {"python": args.python or sys.executable, **submit_body(vars(args))}
 
 
 def _tell_dropped(names: Sequence[str]) -> None:
