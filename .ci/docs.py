@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pages import cli, configuration, magics, policy, python, rest
+from pages import cli, configuration, magics, policy, python, rest, world
 
 from jupyter_gpubroker.core.lifecycle import states_markdown
 
@@ -20,6 +20,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "reference/policy.md": policy.page,
     "reference/python.md": python.page,
     "reference/rest.md": rest.page,
+    "reference/world.md": world.page,
+    "reference/world.schema.json": world.schema,
 }
 
 

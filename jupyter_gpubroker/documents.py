@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from io import StringIO
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
@@ -35,8 +35,11 @@ def _seconds_or_zero(value: object) -> object:
     return 0.0 if str(value).strip() in ("0", "0s") else _seconds(value)
 
 
-Time = Annotated[float, BeforeValidator(_seconds)]
-TimeOrZero = Annotated[float, BeforeValidator(_seconds_or_zero)]
+_WRITTEN = WithJsonSchema(
+    {"type": ["string", "number"], "examples": ["90s", "10m", "2h", "1-12:00:00", 90]}
+)
+Time = Annotated[float, BeforeValidator(_seconds), _WRITTEN]
+TimeOrZero = Annotated[float, BeforeValidator(_seconds_or_zero), _WRITTEN]
 
 
 class Strict(BaseModel):
@@ -105,16 +108,16 @@ def _known(model: type[BaseModel], path: tuple[int | str, ...]) -> str:
     for part in path:
         for name, field in model.model_fields.items():
             if part in (name, field.alias):
-                model = _inside(field.annotation) or model
+                model = inside(field.annotation) or model
     keys = (field.alias or name for name, field in model.model_fields.items())
     return "known keys: " + ", ".join(sorted(keys))
 
 
-def _inside(kind: Any) -> type[BaseModel] | None:
+def inside(kind: Any) -> type[BaseModel] | None:
     """The document that a field holds, alone, in a list or by name."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind
-    return next((found for arg in get_args(kind) if (found := _inside(arg))), None)
+    return next((found for arg in get_args(kind) if (found := inside(arg))), None)
 
 
 def _load(text: str, name: str, longest: int) -> Any:

@@ -195,7 +195,12 @@ queues:
 
 def parse(text: str, revision: int = 0) -> Policy:
     """The Policy of a YAML document; Refusal naming line, key and remedy."""
-    return frozen(documents.read(text, PolicyDoc, "policy", DOCUMENT_MAX), revision)
+    return frozen(document(text), revision)
+
+
+def document(text: str) -> PolicyDoc:
+    """A YAML document as it is written; Refusal naming line, key and remedy."""
+    return documents.read(text, PolicyDoc, "policy", DOCUMENT_MAX)
 
 
 def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:

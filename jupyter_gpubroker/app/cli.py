@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sessions": (f"{_COMMANDS}.sessions.SessionsApp", "Your living sessions."),
     "nodes": (f"{_COMMANDS}.cluster.NodesApp", "The machines and their GPUs."),
     "policy": (f"{_COMMANDS}.cluster.PolicyApp", "Show, check or apply the policy."),
+    "plan": (f"{_COMMANDS}.simulation.PlanApp", "What the scheduler does in a world of yours."),
     "doctor": (f"{_COMMANDS}.doctor.DoctorApp", "Look for what is missing, with remedies."),
     "serve": (f"{__package__}.serve.ServeApp", "Run the broker."),
 }

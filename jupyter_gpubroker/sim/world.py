@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A world as a literal (``plan --world``): nodes, policy and jobs with their states.
+
+Times are seconds on one clock of the document's own, on which ``now`` lies; durations are
+written as in the policy.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from .. import policy as policies
+from ..core.model import Kind, Reason, State
+from ..documents import Strict, Time
+from ..policy import Name, PolicyDoc
+
+WORLD_MAX = 2**24
+"""Characters of a world."""
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+Mib = Annotated[int, Field(ge=0, le=10**9)]
+Id = Annotated[str, Field(min_length=1, max_length=64)]
+
+
+class DeviceDoc(Strict):
+    """One of ``devices``: a GPU or MIG slice that differs from the others of its node."""
+
+    uuid: Id
+    """Its name in the world."""
+    flavor: Id = "gpu"
+    """Its kind."""
+    memory_mib: Mib = 81920
+    """Its memory."""
+    usable: bool = True
+    """``false``: unhealthy, or somebody else's program is on it."""
+
+
+class NodeDoc(Strict):
+    """One of ``nodes``."""
+
+    name: Id
+    """Its name."""
+    gpus: Count = 0
+    """So many equal GPUs, called ``NAME/0``, ``NAME/1`` …; or give ``devices``."""
+    flavor: Id = "gpu"
+    """Their kind."""
+    gpu_memory_mib: Mib = 81920
+    """The memory of each."""
+    devices: tuple[DeviceDoc, ...] = ()
+    """Its GPUs one by one, where they differ."""
+    cpu_milli: Count = 0
+    """Thousandths of a CPU; 0 = not looked at."""
+    memory_mib: Mib = 0
+    """Host memory; 0 = not looked at."""
+    engine: Id = "local"
+    """Gangs stay within one engine."""
+    boot: Id = "1"
+    """Which boot it is: what was parked before another is gone."""
+    usable: bool = True
+    """``false``: drained or lost; nothing new is placed there."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if bool(self.gpus) == bool(self.devices):
+            raise ValueError("give its GPUs either as gpus: N or as devices")
+        return self
+
+
+class NoticeDoc(Strict):
+    """``notice`` of a job that is draining or stopping."""
+
+    reason: Reason
+    """Why it has to leave."""
+    deadline: float
+    """Until when."""
+    for_: Id | None = Field(None, alias="for")
+    """The job that needs its GPUs."""
+
+
+class IdleDoc(Strict):
+    """``idle`` of a running session: it is judged idle."""
+
+    since: float
+    """Since when."""
+    memory_mib: Mib = 0
+    """GPU memory that parking would move."""
+
+
+class ParkedDoc(Strict):
+    """``parked_on``: where the GPU memory of a waiting or parked session lies."""
+
+    node: Id
+    """The node."""
+    devices: tuple[Id, ...] = Field(min_length=1)
+    """The GPUs that it left, and needs again."""
+
+
+class JobDoc(Strict):
+    """One of ``jobs``: what it wants, where it is in its life, what it holds."""
+
+    id: Id
+    """Its name in the world."""
+    kind: Kind = Kind.BATCH
+    """``batch``, or ``session`` of a notebook server."""
+    state: State = State.QUEUED
+    """Where it is in its life."""
+    user: Id = "user"
+    """Whose it is."""
+    queue: Name | None = None
+    """Where it waits, if not in the default queue."""
+    class_: Name | None = Field(None, alias="class")
+    """Its class, if not the first one of its kind."""
+    nodes: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """On how many nodes, all or none."""
+    gpus: Count = 0
+    """Whole GPUs on each."""
+    gpu_milli: Annotated[int, Field(ge=0, lt=1000)] = 0
+    """Or one share of a GPU, in thousandths."""
+    memory_mib: Mib = 0
+    """Or one share by its GPU memory."""
+    cpu_milli: Count = 0
+    """CPU on each node, in thousandths."""
+    host_memory_mib: Mib = 0
+    """Host memory on each node."""
+    flavors: tuple[Id, ...] = ()
+    """Any of these kinds of GPU; empty = any."""
+    time_limit: Time | None = None
+    """How long, if not the default of its class."""
+    submitted: float | None = None
+    """When; ``now``, if it is left out."""
+    eligible: float | None = None
+    """Since when it may start; as submitted, if it is left out."""
+    placement: tuple[str, ...] = ()
+    """What it holds: GPUs, or shares as ``n1/0:500`` (thousandths)."""
+    granted: float | None = None
+    """Since when it holds it; ``now``, if it is left out."""
+    expires: float | None = None
+    """When its time is over; its time limit after the grant, if it is left out."""
+    notice: NoticeDoc | None = None
+    """It was told to leave."""
+    idle: IdleDoc | None = None
+    """It is judged idle."""
+    shield_until: float | None = None
+    """Until then it is not asked to leave for another."""
+    server_up: bool = True
+    """``false``: a session whose server has not said hello waits for it."""
+    parked_on: ParkedDoc | None = None
+    """Its GPU memory is parked there."""
+
+
+class UsageDoc(Strict):
+    """One of ``usage``: what somebody has used lately, as fair share sees it."""
+
+    user: Id
+    """Who."""
+    queue: Name | None = None
+    """In which queue, if not the default one."""
+    gpu_seconds: Annotated[float, Field(ge=0)]
+    """Decayed to ``now``."""
+
+
+class QuarantineDoc(Strict):
+    """One of ``quarantined``: GPUs of a job that ended without proof that they are free."""
+
+    placement: tuple[str, ...] = Field(min_length=1)
+    """Which, as in a job."""
+    job: Id = "gone"
+    """Whose they were."""
+
+
+class WorldDoc(Strict):
+    """The whole world."""
+
+    now: float = 0.0
+    """What time it is."""
+    policy: PolicyDoc = Field(
+        default_factory=lambda: policies.document(policies.DEFAULT_DOCUMENT), validate_default=True
+    )
+    """The policy document; the shipped one, if it is left out."""
+    nodes: tuple[NodeDoc, ...] = ()
+    """The machines."""
+    jobs: tuple[JobDoc, ...] = ()
+    """All jobs and sessions that have not ended."""
+    usage: tuple[UsageDoc, ...] = ()
+    """Who has used how much lately."""
+    quarantined: tuple[QuarantineDoc, ...] = ()
+    """GPUs that nobody may have."""
+    promised: dict[Id, tuple[str, ...]] = Field({})
+    """What the last plan promised to waiting jobs: they keep it while nothing is better."""
