@@ -167,6 +167,7 @@ class SpawnForm:
 
     def choices(self, field: Locator) -> list[str]:
         """What a field offers."""
+        field.wait_for()  # evaluate_all does not wait for the page
         return field.locator("option").evaluate_all("all => all.map(option => option.value)")
 
     def start(self, gpus: str, time: str | None = None) -> None:
