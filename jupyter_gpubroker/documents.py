@@ -16,6 +16,7 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from .core.amounts import parse_duration
+from .core.complaints import complaint, shown
 from .core.model import Refusal
 
 M = TypeVar("M", bound=BaseModel)
@@ -92,7 +93,8 @@ def _refusal(error: ValidationError, document: Any, model: type[M], name: str) -
     first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
     path = tuple(first["loc"])
     line = _line(document, path)
-    message = first["msg"].removeprefix("Value error, ")
+    said = first["msg"].removeprefix("Value error, ")
+    message = complaint(first["type"], first.get("ctx", {}), said, shown(first["input"]))
     remedy = ""
     if first["type"] == "extra_forbidden":
         message, remedy = "unknown key", _known(model, path[:-1])

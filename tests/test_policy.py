@@ -48,3 +48,31 @@ def test_names_of_classes_and_queues_are_plain_words(old: str, name: str) -> Non
 
 def test_the_shipped_policy_is_one() -> None:
     assert list(policy.default().classes) == ["interactive", "batch"]
+
+
+WORDS = {
+    ("grace: 120s", "grace: soon"): "classes.interactive.grace: 'soon' is not a duration"
+    " (for example 90s, 10m, 2h, 1-12:00:00) at line 13",
+    ("waiting: 5 ", "waiting: five "): "classes.interactive.waiting: must be a whole number,"
+    " got 'five' at line 18",
+    ("waiting: 5 ", "waiting: 0 "): "classes.interactive.waiting: must be at least 1, got 0"
+    " at line 18",
+    ("[session]", "[notebook]"): "classes.interactive.kinds[0]: must be 'batch' or 'session',"
+    " got 'notebook' at line 9; 1 more",
+    ("[session]", "session"): "classes.interactive.kinds: must be a list, got 'session' at line 9",
+    ("{default: 2h, max: 8h}", "2h"): "classes.interactive.time: must be a mapping of keys,"
+    " got '2h' at line 10",
+    ("default: {}", "default: 3"): "queues.default: must be a mapping of keys, got 3 at line 30",
+    ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 29",
+    ("half_life: 7d", "half_life: true"): "half_life: 'True' is not a duration"
+    " (for example 90s, 10m, 2h, 1-12:00:00) at line 5",
+}
+
+
+@pytest.mark.parametrize(("change", "says"), WORDS.items())
+def test_what_is_wrong_is_told_by_key_and_line_and_without_words_of_a_library(
+    change: tuple[str, str], says: str
+) -> None:
+    with pytest.raises(Refusal) as refused:
+        policy.parse(policy.DEFAULT_DOCUMENT.replace(*change, 1))
+    assert str(refused.value) == says

@@ -67,7 +67,9 @@ def _free(shapes: ShapesOut, attach: bool) -> str:
         if attach
         else "your server starts when it is your turn"
     )
-    free = f"{shapes.free_gpus:g} GPUs are free now"
+    number = shapes.free_gpus
+    noun = "GPU is" if 0 < number <= 1 else "GPUs are"
+    free = f"{number:g} {noun} free now" if number else "No GPU is free now"
     return f"{free}. If yours is not, you get a place in the queue: {then}."
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ..core.complaints import complaint
 from ..core.model import Refusal
 
 
@@ -33,7 +34,9 @@ def _refusal(detail: ErrorDetails, model: type[BaseModel]) -> Refusal:
         case "value_error":
             return Refusal(field, str(inner))
         case _:
-            return Refusal(field, _lower(detail["msg"]))
+            # What was given is not repeated: it may be a secret.
+            said = complaint(detail["type"], detail.get("ctx", {}), _lower(detail["msg"]))
+            return Refusal(field, said)
 
 
 def _known(loc: Sequence[int | str], model: type[BaseModel]) -> str:

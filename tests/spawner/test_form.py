@@ -6,6 +6,8 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from typing import Any
 
+import pytest
+
 from jupyter_gpubroker.spawner.asking import Offers
 from jupyter_gpubroker.spawner.form import closed, render
 from jupyter_gpubroker.spawner.wish import from_form, read
@@ -138,3 +140,16 @@ def test_names_stay_text() -> None:
 def test_it_needs_no_script() -> None:
     html = render(Offers(shapes(), None), {}, attach=True)
     assert not set(Form(html).tags) - {"div", "label", "select", "option", "input", "p"}
+
+
+@pytest.mark.parametrize(
+    ("free", "words"),
+    [
+        (0.0, "No GPU is free now."),
+        (0.5, "0.5 GPU is free now."),
+        (1.0, "1 GPU is free now."),
+        (3.5, "3.5 GPUs are free now."),
+    ],
+)
+def test_the_form_counts_in_words_that_agree(free: float, words: str) -> None:
+    assert words in Form(render(Offers(shapes(free_gpus=free), None), {}, attach=True)).text

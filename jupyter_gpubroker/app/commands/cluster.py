@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import policy as policies
+from ...core.model import Policy
 from ...inject.gpubroker import views
 from ...wire import NodeOut, PolicyOut, Refusal
 from .command import OK, Command, Verbs
@@ -72,7 +73,7 @@ class PolicyApp(Command):
     def run(self) -> int:
         """See the class."""
         if self.args.verb == "check":
-            policy = policies.parse(read(self.args.file))
+            policy = parse(self.args.file)
             names = {"classes": list(policy.classes), "queues": list(policy.queues)}
             words = ", ".join(f"{key} {' '.join(items)}" for key, items in names.items())
             self.show({"ok": True, **names}, f"{self.args.file} is right: {words}")
@@ -85,6 +86,16 @@ class PolicyApp(Command):
                 answer = client.apply_policy(read(self.args.file))
                 self.show(answer, f"revision {answer.revision} is in force")
         return OK
+
+
+def parse(name: str) -> Policy:
+    """The policy of a file; Refusal naming the file besides what is wrong in it."""
+    text = read(name)
+    try:
+        return policies.parse(text)
+    except Refusal as refusal:
+        where = f"{refusal.message} in {name}"
+        raise Refusal(refusal.field, where, refusal.remedy) from None
 
 
 def policy_text(policy: PolicyOut) -> str:
