@@ -165,6 +165,8 @@ class View:
             waits_for=why.waits_for,
             waits_for_users=tuple(users),
             until=why.until,
+            rules=why.rules,
+            nodes=why.nodes,
         )
 
     def _idle(self, job: Job) -> a.IdleOut | None:

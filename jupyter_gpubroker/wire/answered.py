@@ -77,9 +77,11 @@ class WhyOut(Out):
     code: Blocked
     text: str
     position: int
-    waits_for: tuple[str, ...]
+    waits_for: tuple[str, ...] = Field(description="it starts when exactly these have gone")
     waits_for_users: tuple[str, ...]
     until: float | None
+    rules: tuple[str, ...] = Field((), description="keys of the policy that bar it")
+    nodes: tuple[str, ...] = Field((), description="would have to be usable for it again")
 
 
 class KeptOut(Out):

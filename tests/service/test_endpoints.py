@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from jupyter_gpubroker.core.model import (
     Key,
     Kind,
     Quarantined,
+    Queue,
     Reason,
     Share,
     StageName,
@@ -415,6 +417,22 @@ async def test_the_queue_is_seen_by_all_in_order_and_names_by_their_owners(house
     assert all(row.why and row.why.text for row in rows)
     admin = house.client(house.hub.user("eve", admin=True))
     assert [row.name for row in await admin.queue()] == ["my-thesis", "his-thesis"]
+
+
+@pytest.mark.asyncio
+async def test_why_names_machines_and_rules_of_the_policy(house: House) -> None:
+    client, world = ana(house), house.desk.world
+    world.drained["node2"] = "new cooling"
+    wide = SubmitIn(argv=("train.py",), request=RequestIn(nodes=2, gpus=4, time="1h"))
+    why = (await client.submit(wide)).why
+    assert why is not None
+    assert (why.code, why.nodes, why.rules) == (Blocked.IMPOSSIBLE, ("node2",), ())
+    queues = {"default": Queue("default", running_gpus=4)}
+    world.policy = replace(world.policy, queues=queues)
+    world.drained.clear()
+    why = (await client.submit(wide)).why
+    assert why is not None
+    assert (why.code, why.rules) == (Blocked.LIMIT, ("queues.default.running_gpus",))
 
 
 @pytest.mark.asyncio
