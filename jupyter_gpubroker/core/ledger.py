@@ -9,14 +9,16 @@ What is unusable or quarantined is in neither column.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any, Generic, TypeVar
 
 from .model import (
     GPU_MILLI,
     LEASED,
+    Brand,
     Device,
     Job,
     Lease,
@@ -26,6 +28,11 @@ from .model import (
     Snapshot,
     nodes_of,
 )
+
+T = TypeVar("T")
+
+MOVES = 100_000
+"""Moves that a Ledger remembers for its tables; then it forgets them all."""
 
 
 class Column(Enum):
@@ -40,10 +47,12 @@ class Column(Enum):
 class Amount:
     """How much of one countable thing is free, in both columns."""
 
-    __slots__ = ("capacity", "now", "soon")
+    __slots__ = ("capacity", "home", "now", "soon")
 
-    def __init__(self, capacity: int) -> None:
+    def __init__(self, capacity: int, home: int = 0) -> None:
         self.capacity = self.now = self.soon = capacity
+        self.home = home
+        """Index of its room."""
 
     def free(self, column: Column) -> int:
         """What is free in that column, in the unit of the amount."""
@@ -72,6 +81,14 @@ class NodeRoom:
     devices: tuple[DeviceRoom, ...]
     cpu: Amount | None
     memory: Amount | None
+    index: int
+    """Among the rooms of the Ledger."""
+    brands: tuple[tuple[Brand, tuple[int, ...]], ...]
+    """The indexes of its devices by Brand."""
+
+    def frees(self, column: Column) -> tuple[int, ...]:
+        """Free milli of each device."""
+        return tuple([room.milli.free(column) for room in self.devices])
 
     def milli(self, column: Column) -> int:
         """Free milli of all its devices together."""
@@ -82,6 +99,14 @@ class NodeRoom:
         return (self.cpu is None or self.cpu.free(column) >= request.cpu_milli) and (
             self.memory is None or self.memory.free(column) >= request.host_memory_mib
         )
+
+
+@dataclass(slots=True)
+class _Table(Generic[T]):
+    """What the rooms answered to one question, and how many moves they knew of."""
+
+    answers: list[T]
+    seen: int = 0
 
 
 class Trial:
@@ -101,9 +126,12 @@ class Ledger:
     def __init__(self, snapshot: Snapshot) -> None:
         """Book every Lease and every quarantined Share in both columns."""
         self.rooms = tuple(
-            _room(snapshot.nodes[name])
-            for name in sorted(snapshot.nodes)
-            if snapshot.nodes[name].usable
+            _room(node, index)
+            for index, node in enumerate(
+                snapshot.nodes[name]
+                for name in sorted(snapshot.nodes)
+                if snapshot.nodes[name].usable
+            )
         )
         """The usable nodes by name, their usable devices by index."""
         self._nodes = {room.node.name: room for room in self.rooms}
@@ -113,6 +141,8 @@ class Ledger:
             for device in room.devices
         }
         self._log: list[tuple[Amount, int, int]] = []
+        self._moved: list[int] = []
+        self._tables: dict[Hashable, _Table[Any]] = {}
         for job in snapshot.jobs.values():
             if job.state in LEASED:
                 self._book(lease_of(job).placement, job.request)
@@ -195,6 +225,22 @@ class Ledger:
                     amount, now, soon = self._log.pop()
                     amount.now -= now
                     amount.soon -= soon
+                    self._moved.append(amount.home)
+
+    def table(self, question: Hashable, answer: Callable[[NodeRoom], T]) -> list[T]:
+        """What each room answers, by its index; asked again only where anything moved since
+        the question was put last. The answer may depend on room and question alone."""
+        if len(self._moved) > MOVES:
+            self._moved.clear()
+            self._tables.clear()
+        known: _Table[T] | None = self._tables.get(question)
+        if known is None:
+            known = self._tables[question] = _Table([answer(room) for room in self.rooms])
+        else:
+            for index in dict.fromkeys(self._moved[known.seen :]):
+                known.answers[index] = answer(self.rooms[index])
+        known.seen = len(self._moved)
+        return known.answers
 
     def _amounts(
         self, placement: Placement, request: Request | None
@@ -219,6 +265,7 @@ class Ledger:
         amount.soon += soon
         assert 0 <= amount.now <= amount.capacity, "more was taken or given back than there is"
         assert 0 <= amount.soon <= amount.capacity, "more was taken or given back than there is"
+        self._moved.append(amount.home)
         self._log.append((amount, now, soon))
 
 
@@ -228,17 +275,22 @@ def lease_of(job: Job) -> Lease:
     return job.lease
 
 
-def _room(node: Node) -> NodeRoom:
-    devices = sorted(node.devices, key=lambda device: (device.index, device.uuid))
+def _room(node: Node, index: int) -> NodeRoom:
+    devices = [device for device in node.devices if device.usable]
+    devices.sort(key=lambda device: (device.index, device.uuid))
+    brands: dict[Brand, list[int]] = {}
+    for place, device in enumerate(devices):
+        brands.setdefault(device.brand, []).append(place)
     return NodeRoom(
         node=node,
         devices=tuple(
-            DeviceRoom(device, Amount(GPU_MILLI), Amount(device.memory_mib))
+            DeviceRoom(device, Amount(GPU_MILLI, index), Amount(device.memory_mib, index))
             for device in devices
-            if device.usable
         ),
-        cpu=Amount(node.cpu_milli) if node.cpu_milli else None,
-        memory=Amount(node.host_memory_mib) if node.host_memory_mib else None,
+        cpu=Amount(node.cpu_milli, index) if node.cpu_milli else None,
+        memory=Amount(node.host_memory_mib, index) if node.host_memory_mib else None,
+        index=index,
+        brands=tuple((brand, tuple(places)) for brand, places in sorted(brands.items())),
     )
 
 

@@ -3,21 +3,23 @@
 
 Two rules choose among the devices that fit. *Best fit*: a share goes to the fullest
 device that still takes it, whole GPUs to the node with the fewest free ones.
-*Fragmentation* (the idea of FGD, Weng et al., ATC '23, on GPUs alone): where the least
-of what stays free becomes useless to the Requests that wait and run now; best fit
-breaks its ties. Last come the names of nodes and the indexes of devices.
+*Fragmentation*: where the least of what stays free is lost to the Requests that wait and
+run now (see ``fragmentation``); best fit breaks its ties. Last come the names of nodes
+and the indexes of devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from .fragmentation import Free, Mix, Shape, market, mix
 from .ledger import Column, DeviceRoom, Ledger, NodeRoom
 from .model import (
     GPU_MILLI,
     LEASED,
+    Brand,
     Device,
     Job,
     JobId,
@@ -33,26 +35,8 @@ from .model import (
     State,
 )
 
-SHAPES = 32
-"""Shapes of the mix that fragmentation is judged by: the most frequent ones."""
-
-
-class Shape(NamedTuple):
-    """What a Request wants of one node."""
-
-    gpus: int
-    gpu_milli: int
-    memory_mib: int
-    flavors: tuple[str, ...]
-
-
-class Free(NamedTuple):
-    """What is free on one device, and of what kind it is."""
-
-    milli: int
-    memory_mib: int
-    """Of the whole device."""
-    flavor: str
+Frees = tuple[int, ...]
+"""Free milli of the devices of a node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,46 +45,22 @@ class Packing:
 
     at: Seconds
     rule: PlacementRule
-    mix: tuple[tuple[Shape, int], ...] = ()
-    """Shapes that wait or run, and how many of each."""
+    mix: Mix = ()
+    """Shapes that wait or run, and how frequent they are."""
     promised: Mapping[JobId, Placement] = field(default_factory=dict)
-    _lost: dict[tuple[Free, ...], int] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy) -> Packing:
         """The packing of a cycle."""
-        mix = _mix(snapshot) if policy.placement is PlacementRule.FRAGMENTATION else ()
-        return cls(snapshot.now, policy.placement, mix, snapshot.promised)
-
-    def lost(self, frees: tuple[Free, ...]) -> int:
-        """Free milli of a node that a Job of the mix could not use, summed over the mix."""
-        known = self._lost.get(frees)
-        if known is None:
-            known = sum(count * _useless(frees, shape) for shape, count in self.mix)
-            self._lost[frees] = known
-        return known
-
-
-def _mix(snapshot: Snapshot) -> tuple[tuple[Shape, int], ...]:
-    counts: dict[Shape, int] = {}
-    for job in snapshot.jobs.values():
-        if job.state is State.QUEUED or job.state in LEASED:
-            request = job.request
-            shape = Shape(request.gpus, request.gpu_milli, request.memory_mib, request.flavors)
-            counts[shape] = counts.get(shape, 0) + 1
-    return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:SHAPES])
-
-
-def _useless(frees: tuple[Free, ...], shape: Shape) -> int:
-    total = sum(free.milli for free in frees)
-    fitting = [free for free in frees if not shape.flavors or free.flavor in shape.flavors]
-    whole = sum(GPU_MILLI for free in fitting if free.milli == GPU_MILLI)
-    if shape.gpus:
-        return total - whole if whole >= shape.gpus * GPU_MILLI else total
-    ask = Request(gpu_milli=shape.gpu_milli, memory_mib=shape.memory_mib)
-    return total - sum(
-        free.milli for free in fitting if free.milli >= ask.share_milli(free.memory_mib)
-    )
+        known: Mix = ()
+        if policy.placement is PlacementRule.FRAGMENTATION:
+            counts: dict[Shape, int] = {}
+            for job in snapshot.jobs.values():
+                if job.state is State.QUEUED or job.state in LEASED:
+                    shape = Shape.of(job.request)
+                    counts[shape] = counts.get(shape, 0) + job.request.nodes
+            known = mix(counts)
+        return cls(snapshot.now, policy.placement, known, snapshot.promised)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +99,10 @@ class Ask:
         """True if every other plain Ask of an equal Request fits in the same places."""
         return not (self.avoided or self.node or self.preferred)
 
+    def names(self, node: str) -> bool:
+        """True if some devices of the node are not like others to it."""
+        return bool(self.node) or any(node == name for name, _ in self.preferred)
+
     def allows(self, node: Node) -> bool:
         """True if the node may serve it at all."""
         if self.node and (node.name, node.boot) != (self.node, self.boot):
@@ -155,15 +119,18 @@ class Spot(NamedTuple):
 
     elsewhere: bool
     """True: not (only) the devices that were promised."""
+    worthless: int
+    """By how much a share's device is worth less to others (``Market.worthless``)."""
     lost: int
-    """What becomes useless there."""
+    """What the node loses beside that (``Market.grains``)."""
     opened: int
     """What best fit looks at first: free milli of a share's device, else free GPUs."""
     free: int
-    """Free milli of the node where shares are concerned."""
+    """Free milli of the node where no whole GPUs are wanted."""
     node: str
     engine: str
-    shares: tuple[Share, ...]
+    chosen: tuple[DeviceRoom, ...]
+    """The device of a share comes first."""
 
 
 def fit(ledger: Ledger, job: Job, column: Column, packing: Packing) -> Placement | None:
@@ -171,121 +138,189 @@ def fit(ledger: Ledger, job: Job, column: Column, packing: Packing) -> Placement
 
     The nodes of a gang are distinct and of one engine, in the order of their names.
     """
-    ask = Ask.of(job, packing)
-    spots = (spot(room, ask, column, packing) for room in ledger.rooms)
-    return gang((found for found in spots if found is not None), job.request.nodes)
+    look = Look(Ask.of(job, packing), column, packing)
+    frees = ledger.table(column, lambda room: room.frees(column))
+    question = column, packing.rule, packing.mix, look.shape, job.request.host_memory_mib
+    answers = ledger.table(question, lambda room: look.search(room, frees[room.index], plain=True))
+    if not look.ask.plain:
+        answers = [look.among(room, answers[room.index]) for room in ledger.rooms]
+    return gang([found for found in answers if found is not None], job.request)
 
 
-def gang(spots: Iterable[Spot], nodes: int) -> Placement | None:
+def gang(spots: Sequence[Spot], request: Request) -> Placement | None:
     """The best so many spots of one engine."""
+    if request.nodes == 1:
+        return cut(min(spots), request) if spots else None
     chosen: dict[str, list[Spot]] = {}
     for found in sorted(spots):
         parts = chosen.setdefault(found.engine, [])
         parts.append(found)
-        if len(parts) == nodes:
+        if len(parts) == request.nodes:
             parts.sort(key=lambda part: part.node)
-            return tuple(share for part in parts for share in part.shares)
+            return tuple(share for part in parts for share in cut(part, request))
     return None
 
 
-def spot(room: NodeRoom, ask: Ask, column: Column, packing: Packing) -> Spot | None:
-    """The best place on one node; ``None`` if it does not fit there."""
-    request = ask.request
-    if not ask.allows(room.node) or not room.hosts(request, column):
-        return None
-    rooms: Sequence[DeviceRoom] = room.devices
-    if request.flavors:
-        rooms = [device for device in rooms if ask.wants(device.device)]
-    if len(rooms) < request.gpus:
-        return None
-    shared = _share(room, rooms, ask, column, packing) if request.shared else None
-    if request.shared and shared is None:
-        return None
-    free = [
-        device
-        for device in rooms
-        if device is not shared and device.milli.free(column) == GPU_MILLI
-    ]
-    if len(free) < request.gpus:
-        return None
-    free.sort(key=lambda device: _far(room, device, ask))
-    chosen = free[: request.gpus] if shared is None else [shared, *free[: request.gpus]]
-    uuids = [device.device.uuid for device in chosen]
-    if any(uuid not in uuids for uuid in ask.pinned):
-        return None
-    only_share = shared is not None and not request.gpus
-    return Spot(
-        elsewhere=bool(ask.preferred) and any(_far(room, device, ask) == _ANY for device in chosen),
-        lost=_loses(room, chosen, request, column, packing),
-        opened=shared.milli.free(column) if shared is not None and only_share else len(free),
-        free=room.milli(column) if only_share else 0,
-        node=room.node.name,
-        engine=room.node.engine,
-        shares=tuple(
-            _cut(room.node, device.device, request if device is shared else None)
-            for device in chosen
-        ),
+def cut(found: Spot, request: Request) -> Placement:
+    """The Shares of a Spot."""
+    if not found.chosen:
+        return (Share(found.node, "", 0),)
+    whole = len(found.chosen) - request.gpus
+    return tuple(
+        _cut(found.node, room.device, request if index < whole else None)
+        for index, room in enumerate(found.chosen)
+    )
+
+
+class Look:
+    """A look at rooms for one Ask."""
+
+    def __init__(self, ask: Ask, column: Column, packing: Packing) -> None:
+        self.ask = ask
+        self.shape = Shape.of(ask.request)
+        self._request = ask.request
+        self._column = column
+        self._market = market(packing.mix) if packing.mix else None
+
+    def at(self, room: NodeRoom) -> Spot | None:
+        """The best place on one node; ``None`` if it does not fit there."""
+        if not self.ask.allows(room.node):
+            return None
+        return self.search(room, room.frees(self._column), plain=self.ask.plain)
+
+    def among(self, room: NodeRoom, plain: Spot | None) -> Spot | None:
+        """The same, if that place is known which a plain Ask would get."""
+        if not self.ask.allows(room.node):
+            return None
+        if self.ask.names(room.node.name):
+            return self.search(room, room.frees(self._column), plain=False)
+        return plain._replace(elsewhere=True) if plain is not None and self.ask.preferred else plain
+
+    def search(self, room: NodeRoom, frees: Frees, *, plain: bool) -> Spot | None:
+        """The best place among what is free of the devices; ``plain`` as if no node was
+        named by the Ask."""
+        request = self._request
+        whole = frees.count(GPU_MILLI) if request.gpus else 0
+        if request.gpus > whole or (request.shared and not any(frees)):
+            return None
+        if not room.hosts(request, self._column):
+            return None
+        fars = None if plain else [self._far(room, device) for device in room.devices]
+        wanted: Sequence[int] = range(len(frees))
+        if request.flavors:
+            wanted = [index for index in wanted if self.ask.wants(room.devices[index].device)]
+        chosen = self._choose(room, frees, wanted, fars)
+        return None if chosen is None else self._spot(room, frees, chosen, fars)
+
+    def _choose(
+        self, room: NodeRoom, frees: Frees, wanted: Sequence[int], fars: Sequence[int] | None
+    ) -> tuple[int, ...] | None:
+        """The indexes of the devices, that of the share first; ``None`` = it does not fit."""
+        gpus = self._request.gpus
+        chosen: tuple[int, ...] = ()
+        if self._request.shared:
+            chosen = self._share(room, frees, wanted, fars)
+            if not chosen:
+                return None
+        if gpus:
+            free = [i for i in wanted if frees[i] == GPU_MILLI and i not in chosen]
+            if len(free) < gpus:
+                return None
+            if fars is not None:
+                free.sort(key=fars.__getitem__)
+            chosen = (*chosen, *free[:gpus])
+        pinned = self.ask.pinned if fars is not None else ()
+        uuids = [room.devices[index].device.uuid for index in chosen] if pinned else []
+        return None if any(uuid not in uuids for uuid in pinned) else chosen
+
+    def _share(
+        self, room: NodeRoom, frees: Frees, wanted: Sequence[int], fars: Sequence[int] | None
+    ) -> tuple[int, ...]:
+        """The index of the device for the share part of a Request; empty = there is none."""
+        request, column = self._request, self._column
+        alike: dict[tuple[int, Brand, int], int] = {}
+        for index in wanted:
+            room_, free = room.devices[index], frees[index]
+            milli = request.share_milli(room_.device.memory_mib)
+            if milli <= free and _share_memory(room_.device, request) <= room_.memory.free(column):
+                # Of devices of which as much is free the first one stands for all.
+                far = fars[index] if fars is not None else _ANY
+                alike.setdefault((free, room_.device.brand, far), index)
+
+        def rank(item: tuple[tuple[int, Brand, int], int]) -> tuple[int, int, int, int, int]:
+            (free, brand, far), index = item
+            lost = 0 if request.gpus else self._lost(room, frees, (index,))
+            return far, self._worthless(brand, free), lost, free, index
+
+        if len(alike) < 2:
+            return tuple(alike.values())
+        return (min(alike.items(), key=rank)[1],)
+
+    def _spot(
+        self, room: NodeRoom, frees: Frees, chosen: tuple[int, ...], fars: Sequence[int] | None
+    ) -> Spot:
+        request = self._request
+        far = fars is not None and any(fars[index] == _ANY for index in chosen)
+        worthless = opened = 0
+        if request.shared:
+            worthless = self._worthless(room.devices[chosen[0]].device.brand, frees[chosen[0]])
+        if self._market is None:
+            opened = frees.count(GPU_MILLI) if request.gpus else frees[chosen[0]] if chosen else 0
+        return Spot(
+            elsewhere=far and bool(self.ask.preferred),
+            worthless=worthless,
+            lost=self._lost(room, frees, chosen),
+            opened=opened,
+            free=0 if request.gpus and self._market is None else sum(frees),
+            node=room.node.name,
+            engine=room.node.engine,
+            chosen=tuple([room.devices[index] for index in chosen]),
+        )
+
+    def _far(self, room: NodeRoom, device: DeviceRoom) -> int:
+        """Which devices a Job takes first."""
+        uuid = device.device.uuid
+        if uuid in self.ask.pinned:
+            return _PINNED
+        return _PROMISED if (room.node.name, uuid) in self.ask.preferred else _ANY
+
+    def _worthless(self, brand: Brand, free: int) -> int:
+        """By how much such a device is worth less to others when the share is taken."""
+        if self._market is None:
+            return 0
+        return self._market.worthless(brand, free, self._request.share_milli(brand.memory_mib))
+
+    def _lost(self, room: NodeRoom, frees: Frees, chosen: Sequence[int]) -> int:
+        """How much more of the node is lost to others if these devices are used."""
+        if self._market is None:
+            return 0
+        request = self._request
+        after = list(frees)
+        for place, index in enumerate(chosen):
+            shared = request.shared and not place
+            memory = room.devices[index].device.memory_mib
+            after[index] -= request.share_milli(memory) if shared else GPU_MILLI
+        cpu = room.cpu.free(self._column) if room.cpu is not None else None
+        left = None if cpu is None else cpu - request.cpu_milli
+        before = self._market.lost(cpu, _by_brand(room, frees))
+        return self._market.grains(self._market.lost(left, _by_brand(room, after)) - before)
+
+
+def _by_brand(room: NodeRoom, frees: Sequence[int]) -> Free:
+    return tuple(
+        [(brand, tuple(sorted([frees[index] for index in those]))) for brand, those in room.brands]
     )
 
 
 _PINNED, _PROMISED, _ANY = range(3)
 
 
-def _far(room: NodeRoom, device: DeviceRoom, ask: Ask) -> int:
-    """Which devices a Job takes first."""
-    uuid = device.device.uuid
-    if uuid in ask.pinned:
-        return _PINNED
-    return _PROMISED if (room.node.name, uuid) in ask.preferred else _ANY
-
-
-def _share(
-    room: NodeRoom, rooms: Sequence[DeviceRoom], ask: Ask, column: Column, packing: Packing
-) -> DeviceRoom | None:
-    """The device for the share part of a Request."""
-    request = ask.request
-
-    def fits(device: DeviceRoom) -> bool:
-        milli = request.share_milli(device.device.memory_mib)
-        memory = _share_memory(device.device, request)
-        return milli <= device.milli.free(column) and memory <= device.memory.free(column)
-
-    def rank(device: DeviceRoom) -> tuple[int, int, int]:
-        lost = _loses(room, [device], request, column, packing) if not request.gpus else 0
-        return _far(room, device, ask), lost, device.milli.free(column)
-
-    return min(filter(fits, rooms), key=rank, default=None)
-
-
-def _loses(
-    room: NodeRoom,
-    chosen: list[DeviceRoom],
-    request: Request,
-    column: Column,
-    packing: Packing,
-) -> int:
-    """How much more of the node becomes useless to the mix if these devices are used."""
-    if not packing.mix:
-        return 0
-    frees = [
-        Free(device.milli.free(column), device.device.memory_mib, device.device.flavor)
-        for device in room.devices
-    ]
-    after = list(frees)
-    for index, device in enumerate(room.devices):
-        if device in chosen:
-            shared = request.shared and device is chosen[0]
-            milli = request.share_milli(device.device.memory_mib) if shared else GPU_MILLI
-            after[index] = after[index]._replace(milli=after[index].milli - milli)
-    return packing.lost(tuple(sorted(after))) - packing.lost(tuple(sorted(frees)))
-
-
-def _cut(node: Node, device: Device, request: Request | None) -> Share:
+def _cut(node: str, device: Device, request: Request | None) -> Share:
     """The Share: all of the device, or the share part of a Request."""
     if request is None:
-        return Share(node.name, device.uuid, GPU_MILLI, device.memory_mib)
+        return Share(node, device.uuid, GPU_MILLI, device.memory_mib)
     milli = request.share_milli(device.memory_mib)
-    return Share(node.name, device.uuid, milli, _share_memory(device, request))
+    return Share(node, device.uuid, milli, _share_memory(device, request))
 
 
 def _share_memory(device: Device, request: Request) -> int:

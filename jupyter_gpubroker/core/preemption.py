@@ -27,7 +27,7 @@ from .model import (
     State,
     nodes_of,
 )
-from .placement import Ask, Packing, Spot, fit, spot
+from .placement import Ask, Look, Packing, Spot, fit
 
 
 class Told(IntEnum):
@@ -174,6 +174,7 @@ def make_way(
     """The cheapest Way that was found; at most ``considered`` nodes are searched (but as
     many as a gang needs)."""
     ask = Ask.of(job, packing)
+    look = Look(ask, Column.SOON, packing)
     offers: list[_Offer] = []
     closed: list[tuple[NodeRoom, list[Victim]]] = []
     by_node: dict[str, list[Victim]] = {}
@@ -182,14 +183,14 @@ def make_way(
             by_node.setdefault(name, []).append(victim)
     for room in ledger.rooms:
         there = by_node.get(room.node.name, [])
-        place = spot(room, ask, Column.SOON, packing)
+        place = look.at(room)
         if place is not None:
             offers.append(_Offer(cost(()), place, ()))
         elif _could(room, ask, there):
             closed.append((room, there))
     closed.sort(key=lambda item: (-item[0].milli(Column.SOON), item[0].node.name))
     for room, there in closed[: max(considered, job.request.nodes)]:
-        offer = _cheapest(ledger, room, there, partial(spot, room, ask, Column.SOON, packing))
+        offer = _cheapest(ledger, room, there, partial(look.at, room))
         if offer is not None:
             offers.append(offer)
     return minimal(ledger, job, _together(offers, job.request.nodes), packing)

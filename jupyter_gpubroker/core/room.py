@@ -26,7 +26,7 @@ from .model import (
     Why,
     nodes_of,
 )
-from .placement import Ask, Packing, fit, spot
+from .placement import Ask, Look, Packing, fit
 from .quota import Limits
 
 ShapeKey = tuple[object, ...]
@@ -173,8 +173,8 @@ class Rooms:
         return tuple(name for name in self._able(self._whole, job) if name not in able)
 
     def _able(self, ledger: Ledger, job: Job) -> list[str]:
-        ask = Ask.of(job, self.packing)
-        spots = (spot(room, ask, Column.BOTH, self.packing) for room in ledger.rooms)
+        look = Look(Ask.of(job, self.packing), Column.BOTH, self.packing)
+        spots = (look.at(room) for room in ledger.rooms)
         return [found.node for found in spots if found is not None]
 
     def rivals(self, job: Job, room: Room, ahead: Sequence[Job]) -> list[Job]:
@@ -294,11 +294,12 @@ class Rooms:
         return found
 
     def _fits_on(self, names: Sequence[str], other: Job, gone: Sequence[JobId]) -> bool:
-        ledger, ask = self.cycle.ledger, Ask.of(other, self.packing)
+        ledger = self.cycle.ledger
+        look = Look(Ask.of(other, self.packing), Column.SOON, self.packing)
         with ledger.trial():
             self._leave(other, gone, names)
             rooms = [ledger.room(name) for name in names]
-            return any(spot(room, ask, Column.SOON, self.packing) is not None for room in rooms)
+            return any(look.at(room) is not None for room in rooms)
 
     def _fits(self, other: Job, gone: tuple[JobId, ...]) -> bool:
         known = self._fitting.setdefault(gone, {})

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jupyter_gpubroker.core.ledger import Amount, Column, Ledger
+from jupyter_gpubroker.core.ledger import Amount, Column, Ledger, NodeRoom
 from jupyter_gpubroker.core.model import Kind, State
 
 from .worlds import World, ask, node, on
@@ -164,6 +166,41 @@ def test_every_state_that_has_a_lease_is_booked() -> None:
     world.stops("stopping", on("node1/2"))
     assert {job.state for job in world.jobs.values()} > {State.DRAINING, State.STOPPING}
     assert free(Ledger(world.snapshot()), Column.NOW) == [0, 0, 0, 1000]
+
+
+moves = st.lists(
+    st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(1, 1000)), min_size=1, max_size=30
+)
+
+
+@given(moves)
+def test_a_table_says_what_the_rooms_would_say(steps: list[tuple[str, bool, int]]) -> None:
+    world = World().add(*(node(name, 1) for name in "abc"))
+    ledger = Ledger(world.snapshot())
+    asked: list[str] = []
+
+    def table() -> list[int]:
+        def answer(room: NodeRoom) -> int:
+            asked.append(room.node.name)
+            return room.milli(Column.SOON)
+
+        return list(ledger.table("free soon", answer))
+
+    def truth() -> list[int]:
+        return [room.milli(Column.SOON) for room in ledger.rooms]
+
+    assert table() == truth()
+    for name, undone, milli in steps:
+        asked.clear()
+        placement = on(f"{name}/0", milli=min(milli, ledger.room(name).milli(Column.SOON)) or 1)
+        with ledger.trial() as trial:
+            if ledger.holds(placement, None, Column.SOON):
+                ledger.promise(placement, ask(1))
+                assert table() == truth()
+            if not undone:
+                trial.commit()
+        assert table() == truth()
+        assert set(asked) <= {name}
 
 
 def test_an_amount_shows_the_smaller_column_to_those_who_start() -> None:

@@ -188,7 +188,7 @@ class Request:
             raise Refusal("gpu_milli", "must be below 1000", "ask for whole GPUs with gpus")
         if self.gpu_milli and self.memory_mib:
             raise Refusal("memory_mib", "give a share as gpu_milli or as memory_mib, not both")
-        if not (self.gpus or self.gpu_milli or self.memory_mib):
+        if not (self.gpus or self.shared or self.cpu_milli):
             raise Refusal("gpus", "must be at least 1, or a share of one GPU", "for example 0.5")
         if self.nodes > 1 and self.shared:
             raise Refusal("nodes", "a share of a GPU needs nodes = 1", "ask for whole GPUs")
@@ -221,6 +221,13 @@ class Request:
         return f"{self.nodes} × {shape}" if self.nodes > 1 else shape
 
 
+class Brand(NamedTuple):
+    """What distinguishes devices of which as much is free."""
+
+    flavor: str
+    memory_mib: int
+
+
 @dataclass(frozen=True, slots=True)
 class Device:
     """One GPU or one MIG slice: 1000 milli, addressed by UUID."""
@@ -233,6 +240,11 @@ class Device:
     """False: unhealthy, or a foreign process is on it."""
     note: str = ""
     """Why it is not usable, for people."""
+
+    @property
+    def brand(self) -> Brand:
+        """Its kind."""
+        return Brand(self.flavor, self.memory_mib)
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +264,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Part of one device."""
+    """Part of one device; without one it says on which node CPUs alone are used."""
 
     node: str
     device: str
@@ -260,7 +272,7 @@ class Share:
     memory_mib: int = 0
 
     def __post_init__(self) -> None:
-        assert 0 < self.milli <= GPU_MILLI, self
+        assert 0 < self.milli <= GPU_MILLI if self.device else self.milli == 0, self
 
 
 Placement = tuple[Share, ...]
