@@ -58,11 +58,11 @@ def test_nothing_that_a_server_reports_makes_it_idle() -> None:
     """Only samples of its GPUs could, and then its server would be stopped."""
     stage = Theatre(count=1)
     job = up(stage)
-    stage.active("ana", idle_for=100_000.0)
-    stage.run(20)
-    stage.active("ana", idle_for=100_000.0)
+    for _ in range(60):
+        stage.active("ana", idle_for=100_000.0)
+        stage.run(30)
     waits = stage.submit("bo", gpus=4)
-    stage.run(60)
+    stage.run(30)
     assert stage.broker.world.idle == {}
     assert stage.job(job.id).state is State.RUNNING
     assert stage.job(waits.id).state is State.QUEUED
