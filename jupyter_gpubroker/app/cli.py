@@ -25,6 +25,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "nodes": (f"{_COMMANDS}.cluster.NodesApp", "The machines and their GPUs."),
     "policy": (f"{_COMMANDS}.cluster.PolicyApp", "Show, check or apply the policy."),
     "plan": (f"{_COMMANDS}.simulation.PlanApp", "What the scheduler does in a world of yours."),
+    "simulate": (
+        f"{_COMMANDS}.simulation.SimulateApp",
+        "How machines and a policy would serve a workload.",
+    ),
     "doctor": (f"{_COMMANDS}.doctor.DoctorApp", "Look for what is missing, with remedies."),
     "serve": (f"{__package__}.serve.ServeApp", "Run the broker."),
 }

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``plan``: what the scheduler would do, without a broker."""
+"""``plan`` and ``simulate``: what the scheduler would do, without a broker."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 
-from ...sim import planning
+from ... import policy as policies
+from ...core.amounts import parse_duration
+from ...sim import planning, tables, workload
+from ...sim.plot import svg
+from ...sim.report import report, words
+from ...sim.simulation import play
 from ...wire import Refusal
 from .cluster import read
 from .command import OK, USAGE, Command
@@ -45,3 +51,68 @@ class PlanApp(Offline):
         """See ``Offline.compute``."""
         made = planning.plan(read(self.args.world))
         return made, json.dumps(made, indent=1)
+
+
+class SimulateApp(Offline):
+    """How machines and a policy would serve a workload: the production broker in virtual time,
+    on jobs, sessions and cells from CSV files. What the columns mean:
+    docs/how-to/simulate.md."""
+
+    word = "simulate"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """See ``Command.arguments``."""
+        add = parser.add_argument
+        add("--nodes", required=True, metavar="CSV", help="the machines")
+        add("--jobs", metavar="CSV", help="batch jobs")
+        add("--sessions", metavar="CSV", help="notebook sessions")
+        add("--cells", metavar="CSV", help="cells of the sessions that need GPUs")
+        add("--policy", metavar="FILE", help="policy.yaml (default: the shipped one)")
+        add("--until", metavar="TIME", help="stop then, as 7d (default: when all has ended)")
+        add("--attach-cost-s", default="0", metavar="S", help="to bind a session to its GPUs")
+        add("--seed", type=int, help="draw the order of what comes at one second")
+        add("--plot", metavar="FILE.svg", help="draw allocated and active GPUs over time")
+
+    def compute(self) -> tuple[dict[str, object], str]:
+        """See ``Offline.compute``."""
+        asked = self.args
+        picture = _picture(asked.plot)
+        policy = policies.parse(read(asked.policy)) if asked.policy else policies.default()
+        files = workload.Files(
+            nodes=(asked.nodes, read(asked.nodes)),
+            jobs=_file(asked.jobs),
+            sessions=_file(asked.sessions),
+            cells=_file(asked.cells),
+        )
+        options = workload.Options(
+            until=parse_duration(asked.until, "until") if asked.until else None,
+            attach_s=_seconds(asked.attach_cost_s),
+            seed=asked.seed,
+        )
+        made = report(play(workload.read(files, policy), policy, options))
+        if picture is not None:
+            picture.write_text(svg(made), "utf-8")
+        return made, words(made)
+
+
+def _file(name: str | None) -> tuple[str, str] | None:
+    return None if name is None else (name, read(name))
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(str(tables.seconds(text)))
+    except ValueError as error:
+        raise Refusal("attach-cost-s", str(error)) from None
+
+
+def _picture(name: str | None) -> Path | None:
+    if name is None:
+        return None
+    path = Path(name)
+    if path.suffix != ".svg":
+        raise Refusal("plot", f"{name} is not an .svg", "only SVG can be drawn")
+    if not path.parent.is_dir():
+        raise Refusal("plot", f"there is no folder {path.parent}")
+    return path

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Notebook users of a workload: they open a session, run cells, think, and leave.
+
+A closed loop: a cell that is delayed shifts all that follows, and the time that its user
+thinks after it stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..broker import inputs as i
+from ..core import events as e
+from ..core.model import LEASED, Job, Reason, Refusal, Seconds, State
+from .agenda import Action
+from .servers import Server
+from .stage import Stage
+from .workload import CellRow, SessionRow
+
+AGAIN_S = 60.0
+"""A user whose wish was refused asks again after so long."""
+
+
+@dataclass(slots=True)
+class Cell:
+    """One cell, from when its user ran it."""
+
+    row: CellRow
+    arrived: Seconds
+    assigned: Seconds | None = None
+    """When its session had, or got, its GPUs."""
+    began: Seconds | None = None
+    """Since when it runs; ``None`` while it waits for GPUs."""
+    left: Seconds = 0.0
+    """How long it still has to run."""
+    interruptions: int = 0
+
+
+class Notebook:
+    """One session of the workload with its user."""
+
+    def __init__(
+        self, stage: Stage, row: SessionRow, changed: Callable[[int], None], over: Action
+    ) -> None:
+        """``changed`` hears how much more, or less, of the GPUs is really in use; ``over`` is
+        called when its user has left."""
+        self.stage, self.row, self._changed, self._over = stage, row, changed, over
+        self.done: list[Cell] = []
+        self.cell: Cell | None = None
+        """The one that runs or waits."""
+        self.refused = ""
+        """Why a wish was refused last."""
+        self._server = Server(stage, row.user, row.name)
+        self._next = 0
+        self._ends = 0
+        self._closed = False
+        stage.follow(row.user, self._look)
+
+    def open(self) -> None:
+        """The server starts, and asks for its GPUs."""
+        self._server.start()
+        self._ask()
+        self._plan_next(self.row.open)
+
+    def _ask(self) -> None:
+        wish = i.OpenSession(
+            "hub", self.row.user, self._server.key, self.row.request, self._server.incarnation,
+            queue=self.row.queue,
+        )  # fmt: skip
+        self.stage.send(wish, self._answered)
+
+    def _answered(self, answer: i.Answer) -> None:
+        error = answer.error
+        if error is None:
+            return
+        self.refused = str(error)
+        if isinstance(error, Refusal) and error.field != "class":
+            self._close()  # it can never be had
+        elif self.cell is not None:
+            self.stage.agenda.after(AGAIN_S, self._look)
+
+    # --- cells ----------------------------------------------------------------------------
+
+    def _plan_next(self, ended: Seconds) -> None:
+        """The user thinks as long as in the trace, then runs the next cell, or closes."""
+        cells, now = self.row.cells, self.stage.agenda.now
+        if self._next == len(cells):
+            close = max(0.0, self.row.close - ended)
+            self.stage.agenda.at(now + close, self._close)
+            return
+        row = cells[self._next]
+        self._next += 1
+        self.stage.agenda.at(now + max(0.0, row.start - ended), lambda: self._arrive(row))
+
+    def _arrive(self, row: CellRow) -> None:
+        if self._closed:
+            return
+        now = self.stage.agenda.now
+        self.cell = Cell(row, now, left=row.duration)
+        self._server.run_cell()
+        self._look()
+
+    def _look(self) -> None:
+        """What the session's state means for the cell."""
+        cell = self.cell
+        if cell is None:
+            return
+        session = self._server.session()
+        if cell.began is not None:
+            if session is None or session.state not in LEASED:
+                self._interrupt(cell)
+                self._look()
+        elif session is None:
+            self._ask()
+        elif session.state is State.PARKED:
+            # A running cell does not resume what its time limit has parked: its user asks.
+            asks = session.parked_for is Reason.TIME
+            self._resume(session, person=asks)
+        elif session.state in LEASED and session.state is not State.STOPPING:
+            if cell.assigned is None:
+                cell.assigned = self.stage.agenda.now
+            if session.state is not State.STARTING:
+                self._begin(cell)
+
+    def _resume(self, session: Job, *, person: bool) -> None:
+        asked = i.Ask(f"user:{self.row.user}", session.id, e.Resume(person=person))
+        self.stage.send(asked)
+
+    def _begin(self, cell: Cell) -> None:
+        cell.began = self.stage.agenda.now
+        self._ends += 1
+        mark = self._ends
+        self._changed(cell.row.milli)
+        self.stage.agenda.after(cell.left, lambda: self._end(cell, mark))
+
+    def _interrupt(self, cell: Cell) -> None:
+        """Its GPUs are gone before it was over; it goes on where it was."""
+        assert cell.began is not None
+        cell.left -= self.stage.agenda.now - cell.began
+        cell.began = None
+        cell.interruptions += 1
+        self._ends += 1
+        self._changed(-cell.row.milli)
+
+    def _end(self, cell: Cell, mark: int) -> None:
+        if mark != self._ends:
+            return
+        self._changed(-cell.row.milli)
+        self.cell = None
+        self.done.append(cell)
+        self._server.end_cell()
+        self._plan_next(cell.row.start + cell.row.duration)
+
+    def _close(self) -> None:
+        if self._closed:
+            return
+        self._closed, self.cell = True, None
+        self._server.end()
+        gone = i.ServerGone("hub", self._server.key, self._server.incarnation, i.HowGone.STOPPED)
+        self.stage.send(gone, lambda _: self._over())
