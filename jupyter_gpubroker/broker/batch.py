@@ -110,16 +110,18 @@ class Batch:
         self.world.forget_ended(self.forget_before)
 
     def release_quarantine(self, keep: list[Quarantined], why: str) -> None:
-        """Shares are proven free after all."""
-        freed = [item for item in self.world.quarantined if item not in keep]
-        if not freed:
+        """Shares are proven free after all, of a gang perhaps only some; ``keep`` is the rest."""
+        before, left = self.world.quarantined, {(i.job, i.attempt): i.shares for i in keep}
+        if keep == before:
             return
         self.world.quarantined = keep
         self.quarantine_changed = self.changed = True
-        for item in freed:
-            job = self.world.jobs.get(item.job)
-            devices = [share.device for share in item.shares]
-            self.journal("broker", "quarantine.freed", job, {"devices": devices, "why": why})
+        for item in before:
+            kept = left.get((item.job, item.attempt), ())
+            devices = [share.device for share in item.shares if share not in kept]
+            if devices:
+                job = self.world.jobs.get(item.job)
+                self.journal("broker", "quarantine.freed", job, {"devices": devices, "why": why})
 
     def _effect(self, job: Job, effect: e.Effect) -> None:
         match effect:

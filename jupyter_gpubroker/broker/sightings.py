@@ -17,6 +17,7 @@ from ..core.model import (
     Mode,
     Node,
     Process,
+    Quarantined,
     Rung,
     Seconds,
     State,
@@ -42,12 +43,19 @@ def nodes_seen(batch: Batch, seen: i.NodesSeen) -> None:
     others = {name: node for name, node in world.nodes.items() if node.engine != seen.engine}
     world.nodes = others | found
     batch.changed = True
-    keep = [
-        item
-        for item in world.quarantined
-        if all(name not in found or found[name].boot == boot for name, boot in item.boots.items())
-    ]
+    keep = [left for item in world.quarantined if (left := _unproven(item, found)).shares]
     batch.release_quarantine(keep, "the node has a new boot")
+
+
+def _unproven(item: Quarantined, found: Mapping[str, Node]) -> Quarantined:
+    """What is left of it: the boot of one node proves nothing of the others."""
+    left = tuple(
+        share
+        for share in item.shares
+        if share.node not in found
+        or found[share.node].boot == item.boots.get(share.node, found[share.node].boot)
+    )
+    return replace(item, shares=left)
 
 
 def _tell_devices(

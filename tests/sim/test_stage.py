@@ -75,6 +75,27 @@ def test_a_machine_that_booted_anew_is_proof() -> None:
     assert (again.state, again.attempt, again.restarts) == (State.RUNNING, 2, 1)
 
 
+def test_the_boot_of_one_machine_proves_nothing_of_another() -> None:
+    stage = Theatre(count=2)
+    gang = stage.submit("ana", nodes=2, gpus=4, lasts=10_000)
+    stage.run(5)
+    stage.engine.hide("node1", "it cannot be reached")
+    stage.engine.hide("node2", "it cannot be reached")
+    stage.run(300)
+    assert stage.job(gang.id).state is State.QUEUED
+    stage.engine.die("node2")
+    stage.run(5)
+    (left,) = stage.world.quarantined
+    assert [share.node for share in left.shares] == ["node1"] * 4
+    (freed,) = (entry for entry in stage.store.entries(0) if entry.event == "quarantine.freed")
+    assert freed.facts["devices"] == [f"GPU-2-{n}" for n in range(4)]
+    stage.engine.show("node1")
+    stage.engine.show("node2")
+    stage.run(60)
+    assert not stage.world.quarantined
+    assert stage.job(gang.id).state is State.RUNNING
+
+
 def test_an_end_that_nobody_recorded_is_quarantined() -> None:
     stage = Theatre(count=1)
     job = stage.submit("ana", lasts=10_000)
