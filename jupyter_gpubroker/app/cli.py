@@ -29,6 +29,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         f"{_COMMANDS}.simulation.SimulateApp",
         "How machines and a policy would serve a workload.",
     ),
+    "bench": (f"{_COMMANDS}.bench.BenchApp", "Experiments with published results."),
     "doctor": (f"{_COMMANDS}.doctor.DoctorApp", "Look for what is missing, with remedies."),
     "serve": (f"{__package__}.serve.ServeApp", "Run the broker."),
 }

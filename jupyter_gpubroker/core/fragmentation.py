@@ -35,7 +35,7 @@ STEPS = GPU_MILLI // STEP
 PIVOTS = 200
 """Steps of the search for prices; it ends long before with the shares that people ask for."""
 REMEMBERED = 50_000
-"""Sets of free devices whose uses a Market remembers."""
+"""States of a node whose loss a Market remembers."""
 
 
 class Shape(NamedTuple):
@@ -72,8 +72,8 @@ Mix = tuple[tuple[Shape, int], ...]
 
 
 def mix(counts: Mapping[Shape, int]) -> Mix:
-    """The most frequent Shapes that want GPUs, counts rounded down to a power of two, so
-    that a Job that comes or goes seldom makes another Mix."""
+    """The most frequent Shapes that want GPUs, with their first three binary digits, so that
+    in a long queue a Job that comes or goes seldom makes another Mix."""
     total, seen = sum(counts.values()), 0
     chosen: list[tuple[Shape, int]] = []
     for shape, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
@@ -81,7 +81,8 @@ def mix(counts: Mapping[Shape, int]) -> Mix:
             break
         seen += count
         if shape.gpus or shape.gpu_milli or shape.memory_mib:
-            chosen.append((shape, 1 << (count.bit_length() - 1)))
+            digits = max(count.bit_length() - 3, 0)
+            chosen.append((shape, count >> digits << digits))
     return tuple(chosen)
 
 
@@ -109,17 +110,24 @@ class Market:
         self._mix = mix
         self._weight = sum(weight for _, weight in mix)
         self._worth: dict[Brand, tuple[float, ...]] = {}
+        self._lost: dict[tuple[int | None, Free], int] = {}
         self._uses: dict[Free, tuple[int, tuple[_Use, ...]]] = {}
 
     def lost(self, cpu_milli: int | None, free: Free) -> int:
         """Milli of a node that would be lost, summed over the Mix (see ``grains``), if so
         much CPU (``None`` = not limited) and these devices are free."""
-        known = self._uses.get(free)
+        known = self._lost.get((cpu_milli, free))
         if known is None:
-            if len(self._uses) >= REMEMBERED:
+            if len(self._lost) >= REMEMBERED:
+                self._lost.clear()
                 self._uses.clear()
-            known = self._uses[free] = self._use(free)
-        total, uses = known
+            known = self._lost[cpu_milli, free] = self._sum(cpu_milli, free)
+        return known
+
+    def _sum(self, cpu_milli: int | None, free: Free) -> int:
+        if free not in self._uses:
+            self._uses[free] = self._use(free)
+        total, uses = self._uses[free]
         used = 0
         for weight, milli, one, all_ in uses:
             if cpu_milli is None or cpu_milli >= all_:
@@ -134,11 +142,13 @@ class Market:
 
     def worthless(self, brand: Brand, milli: int, share: int) -> int:
         """Hundredths of a GPU by which a device of so much free milli is worth less to
-        shares of the Mix when a share of it is taken."""
+        shares of the Mix when a share of it is taken. A whole GPU is worth one more: it
+        serves those as well who want nothing less, and shares that cost nothing elsewhere."""
         worth = self._worth.get(brand)
         if worth is None:
             worth = self._worth[brand] = prices(self._shares(brand))
-        return round(100 * (worth[milli // STEP] - worth[(milli - share) // STEP]))
+        less = worth[milli // STEP] - worth[(milli - share) // STEP]
+        return round(100 * less) + (milli == GPU_MILLI)
 
     def _use(self, free: Free) -> tuple[int, tuple[_Use, ...]]:
         uses = []

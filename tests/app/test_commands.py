@@ -444,3 +444,9 @@ def test_a_command_is_known_by_one_name() -> None:
         if issubclass(command, Command):
             assert command.word == word
             assert command.__doc__
+
+
+def test_bench_names_what_is_wrong_with_its_data(line: Line, tmp_path: Path) -> None:
+    done = line("bench", "b1", "--data", str(tmp_path))
+    assert done.code == 2
+    assert f"{tmp_path}/nodes.csv cannot be read" in done.err

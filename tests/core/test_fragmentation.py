@@ -89,12 +89,13 @@ def test_no_way_to_cut_a_gpu_is_worth_more_than_a_gpu(demand: dict[int, int]) ->
 
 def test_the_mix_is_what_most_jobs_want_in_round_numbers() -> None:
     counts = {shape(500): 70, shape(1000): 26, shape(2000): 4}
-    assert mix(counts) == ((shape(500), 64), (shape(1000), 16))
-    assert mix({**counts, shape(500): 90}) == mix(counts)
+    assert mix(counts) == ((shape(500), 64), (shape(1000), 24))
+    assert mix({**counts, shape(500): 79}) == mix(counts)
+    assert mix({shape(500): 7, shape(1000): 6}) == ((shape(500), 7), (shape(1000), 6))
 
 
 def test_jobs_without_gpus_lose_none() -> None:
-    assert mix({Shape(0, 0, 0, 4000, ()): 50, shape(1000): 50}) == ((shape(1000), 32),)
+    assert mix({Shape(0, 0, 0, 4000, ()): 50, shape(1000): 50}) == ((shape(1000), 48),)
 
 
 def test_a_gang_counts_for_each_of_its_nodes() -> None:
@@ -143,8 +144,9 @@ def test_a_share_by_memory_is_judged_on_each_kind_of_device() -> None:
     known = Market(((Shape(0, 0, MEMORY // 2, 0, ()), 1),))
     assert lost(known, None, 999) == 499
     assert lost(known, None, 999, brand=Brand("h100", MEMORY // 2)) == 999
-    assert known.worthless(H100, 1000, 100) == 50
+    assert known.worthless(H100, 1000, 100) == 51
     assert known.worthless(H100, 600, 100) == 0
+    assert known.worthless(H100, 599, 100) == 50
 
 
 # --- where Jobs go ------------------------------------------------------------------------
@@ -168,6 +170,14 @@ def test_a_job_without_a_wish_leaves_alone_what_others_wish_for() -> None:
     assert place(world, ask(1)) == ["node2/0"]
     world.policy = policy(placement=PlacementRule.BEST_FIT)
     assert place(world, ask(1)) == ["node1/0"]
+
+
+def test_a_share_that_costs_nothing_beside_others_opens_no_gpu() -> None:
+    world = World(policy=FRAGMENTATION).add(node("node1", 2), node("node2", 2))
+    world.runs("a", on("node2/0", milli=700))
+    for name in "bcdefgh":
+        world.waits(name, ask(0.7))
+    assert place(world, ask(0.3)) == ["node2/0"]
 
 
 def test_of_nodes_that_lose_the_same_the_fullest_is_used() -> None:

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``bench``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ...sim.benchmarks import BENCHMARKS
+from ...wire import Refusal
+from .cluster import read
+from .command import OK, USAGE, Command
+
+
+class BenchApp(Command):
+    """Run an experiment with published results on the production code, without a broker."""
+
+    word = "bench"
+
+    @classmethod
+    def arguments(cls, parser: argparse.ArgumentParser) -> None:
+        """See ``Command.arguments``."""
+        what = "; ".join(f"{id_}: {does}" for id_, (does, _) in BENCHMARKS.items())
+        parser.add_argument("id", choices=sorted(BENCHMARKS), help=what)
+        parser.add_argument(
+            "--data", required=True, type=Path, metavar="DIR", help="folder of the workloads"
+        )
+
+    def run(self) -> int:
+        """See the class."""
+        _, measure = BENCHMARKS[self.args.id]
+        try:
+            result = measure(self.args.data, read, self._say)
+        except Refusal as refusal:
+            return self._failed(USAGE, "wrong input", str(refusal), field=refusal.field)
+        if self.args.json:
+            print(json.dumps({**result, **_circumstances()}))
+        else:
+            print(f"{self.args.id}: {result['value']} {result['unit']}")
+        return OK
+
+    def _say(self, line: str) -> None:
+        print(line, file=sys.stderr if self.args.json else sys.stdout, flush=True)
+
+
+def _circumstances() -> dict[str, Any]:
+    """Of what, when and on what it was measured."""
+    try:
+        here = Path(__file__).resolve().parent
+        asked = ["git", "-C", str(here), "describe", "--always", "--dirty"]
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        answer = ""
+    machine = {
+        "cores": os.cpu_count(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+    }
+    date = datetime.now(UTC).strftime("%Y-%m-%d")
+    return {"commit": answer or "unknown", "date": date, "machine": machine}

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Experiments with published results, on the production code: ``jupyter gpubroker bench``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from . import b1
+
+Run = Callable[[Path, Callable[[str], str], Callable[[str], None]], dict[str, Any]]
+"""Of a folder of data, how a file is read (Refusal if it cannot be), and how progress is told."""
+
+BENCHMARKS: Mapping[str, tuple[str, Run]] = {
+    "b1": ("fill 6,212 GPUs with pods that come one by one", b1.run),
+}
+"""Id -> (what it does, how to run it)."""
