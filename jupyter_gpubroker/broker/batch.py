@@ -153,6 +153,7 @@ class Batch:
         self.dropped.append(job.id)
         self.world.memory_mib.pop(job.id, None)
         self.world.asked.pop(job.id, None)
+        self.world.mute.pop(job.server, None)
 
     def writes(self) -> Writes:
         """Everything as one transaction."""

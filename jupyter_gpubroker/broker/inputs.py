@@ -109,11 +109,14 @@ class HowGone(StrEnum):
     """The start failed: park where something is kept, else release."""
     GONE = "gone"
     """The process is gone without being asked."""
+    MUTE = "mute"
+    """It answers, but no extension of ours in it has said hello."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerGone(Question):
-    """A server ended. Answered with its Session, or None. Older incarnations are ignored."""
+    """A server ended, or is of no use. Answered with its Session, or None. Older incarnations
+    are ignored."""
 
     server: str
     incarnation: int

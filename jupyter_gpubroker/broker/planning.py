@@ -33,6 +33,10 @@ from .world import World
 
 ENTRY_PENALTY_S = 3600.0
 """A grant counts as so much use at once (or its limit), which real use then replaces."""
+MUTE = (
+    "its Jupyter server is up, but jupyter-gpubroker in it has not said hello: install it where"
+    " the server runs, or let the Hub use binding='server'"
+)
 SERVER_START_S = 600.0
 """How long STARTING may last where the server itself waited for its GPUs and only starts now.
 Its spawner says earlier if that fails; this bounds a Hub that is gone."""
@@ -117,6 +121,8 @@ def _barred(world: World) -> Mapping[JobId, Why]:
             # Nobody would use the GPUs; the place is kept until the holder's grace is over.
             text = "waiting for your Jupyter server to be started again"
             barred[job.id] = Why(Blocked.SERVER, text)
+        elif job.holder is None and world.mute.get(job.server, 0) == job.incarnation > 0:
+            barred[job.id] = Why(Blocked.SERVER, MUTE)
         elif job.id in world.unasked:
             text = "its Hub no longer asks for it: start the server again; the place is kept"
             barred[job.id] = Why(Blocked.SERVER, text, until=world.unasked[job.id])

@@ -346,6 +346,7 @@ def _hello(batch: Batch, question: i.ServerHello) -> Job | None:
     note_incarnation(batch, question.server, question.incarnation)
     _remember(world, question.server, question.holder)
     batch.changed |= world.gone.pop(question.server, None) is not None
+    world.mute.pop(question.server, None)
     session = world.session_of(question.server)
     if session is None or session.holder == question.holder:
         return session
@@ -370,6 +371,8 @@ def _gone(batch: Batch, question: i.ServerGone) -> Job | None:
         return session
     if session is None or session.incarnation > question.incarnation:
         return session
+    if question.how is i.HowGone.MUTE:
+        return _mute(batch, session, question)
     world.wanted.pop(session.id, None)
     match question.how:
         case i.HowGone.STOPPED:
@@ -384,6 +387,18 @@ def _gone(batch: Batch, question: i.ServerGone) -> Job | None:
         case i.HowGone.GONE:
             return holder_gone(batch, session, question.actor)
     raise AssertionError(question)
+
+
+def _mute(batch: Batch, session: Job, question: i.ServerGone) -> Job:
+    """Nobody in the server would bind its kernels: it is granted nothing, and a grant that
+    waits for a hello is taken back."""
+    if session.holder is not None:
+        raise Conflict(f"{question.server} has said hello")
+    batch.world.mute[question.server] = question.incarnation
+    batch.changed = True
+    if session.state is State.STARTING:
+        return batch.apply(session.id, e.Withdraw(), question.actor)
+    return session
 
 
 def _withdraw(batch: Batch, session: Job, actor: str) -> Job:

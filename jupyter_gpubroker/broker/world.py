@@ -60,6 +60,8 @@ class World:
     """Session key -> the server process that said hello last."""
     gone: dict[str, Seconds] = field(default_factory=dict)
     """Session key -> since when its server is known to be gone."""
+    mute: dict[str, int] = field(default_factory=dict)
+    """Session key -> which start of its server has no extension of ours that says hello."""
     asked: dict[JobId, Seconds] = field(default_factory=dict)
     """When the Hub said last that a start of its waits for this session."""
     unasked: Mapping[JobId, Seconds] = field(default_factory=dict)

@@ -77,7 +77,7 @@ class Cycle:
         """Step 2. Its turn has come: what it was promised is decided now."""
         self.reserved.pop(job.id, None)
         bar = self.snapshot.barred.get(job.id)
-        if job.attach and job.holder is None:
+        if bar is None and job.attach and job.holder is None:
             bar = Why(Blocked.SERVER, "waiting for its Jupyter server to come up")
         limit = self.limits.bar(job) if bar is None else None
         self.barred |= {} if bar is None else {job.id: bar}

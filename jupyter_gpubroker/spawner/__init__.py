@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
 from importlib.metadata import entry_points
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from jupyterhub.spawner import (
@@ -79,6 +80,12 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         "wait in the queue too; leave it long.",
     ).tag(config=True)
 
+    hello_timeout = Float(
+        60.0,
+        help="Seconds after the server answers in which our extension in it says hello to the "
+        "broker. Then the log and the queue say that it is missing.",
+    ).tag(config=True)
+
     incarnation = Integer(0, help="Number of this start of the server; grows for ever.")
 
     _waiting = False
@@ -87,6 +94,8 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     _stopping = False
     _ended = 0
     """The incarnation whose end the broker knows, or is being told."""
+    _hello_due = inf
+    """When our extension in the server has to have said hello, on the loop's clock."""
     _story: Story | None = None
     _gpu_env: Mapping[str, str] = {}
     """What a server that is bound as a whole is launched with."""
@@ -137,7 +146,7 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
 
     def _draw_incarnation(self) -> None:
         self.incarnation = max(self.incarnation + 1, int(time.time() * 1000))
-        self._lease = ""
+        self._lease, self._hello_due = "", inf
         # The Hub stores the state only after a start; it may be killed during this one.
         self.orm_spawner.state = self.get_state()
         self.user.db.commit()
@@ -252,6 +261,8 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
         if self._waiting:
             return None
         status: int | None = await maybe_future(super().poll())
+        if status is None:
+            await self._listen()
         if status is None and await self._has_to_go():
             self.log.warning("%s: the GPUs it was started with are taken; stopping", self._log_name)
             self._stopping = True
@@ -261,6 +272,18 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
             finally:
                 self._stopping = False
         return status
+
+    async def _listen(self) -> None:
+        """Once after each start: whether our extension in the server has said hello."""
+        if self.binding != "kernel" or not self.ready or self._hello_due < 0:
+            return
+        now = asyncio.get_running_loop().time()
+        self._hello_due = min(self._hello_due, now + self.hello_timeout)
+        if now >= self._hello_due:
+            self._hello_due = -1.0
+            if await self._asking().misses(self.incarnation):
+                text = "%s: jupyter-gpubroker in it has not said hello to the GPU broker: %s"
+                self.log.warning(text, self._log_name, "it gets no GPU until it is installed there")
 
     def clear_state(self) -> None:
         """The server is gone. A poll calls this for one that died, and every start does

@@ -21,7 +21,7 @@ from ..wire import TERMINAL, GoneIn, JobOut, SessionIn, ShapesOut, State
 from . import REFUSED
 from .wish import Wish
 
-How = Literal["stopped", "gone", "withdrawn", "failed"]
+How = Literal["stopped", "gone", "withdrawn", "failed", "mute"]
 Say = Callable[[int, str], None]
 """(progress of 100, sentence)"""
 
@@ -141,11 +141,25 @@ class Asking:
                 error = found
                 break
             await asyncio.sleep(pause)
-        self.log.error("GPU broker not told that %s/%s is %s: %s", *self._names(how), error)
+        self.log.error("GPU broker not told that %s/%s is %s: %s", *self._names(), how, error)
         return False
 
-    def _names(self, how: How) -> tuple[str, str, str]:
-        return self.user, self.server, how
+    def _names(self) -> tuple[str, str]:
+        return self.user, self.server
+
+    async def misses(self, incarnation: int) -> bool:
+        """The server is up, and its session may still wait for a hello of our extension in it:
+        whether it does; then the broker knows that there is none. Never fails."""
+        body = self._gone("mute", incarnation)
+        try:
+            async with asyncio.timeout(LEAVE_PATIENCE_S), self.client() as client:
+                session = (await client.gone(body)).session
+        except Conflict:
+            return False  # it has said hello
+        except (BrokerError, Refusal, TimeoutError) as error:
+            self.log.warning("GPU broker not told that %s/%s is mute: %s", *self._names(), error)
+            return False
+        return session is not None and session.incarnation == incarnation
 
     # --- waiting ------------------------------------------------------------------------
 

@@ -219,12 +219,13 @@ class StartedIn(In):
 
 
 class GoneIn(In):
-    """POST /servers/gone (Hub): the server's process ended, or never answers again."""
+    """POST /servers/gone (Hub): the server's process ended, or (``mute``) it runs and no
+    extension of ours in it has said hello."""
 
     user: Name
     server: Name = ""
     incarnation: Count = 0
-    how: Literal["stopped", "gone", "withdrawn", "failed"]
+    how: Literal["stopped", "gone", "withdrawn", "failed", "mute"]
 
 
 class ExtendIn(In):

@@ -83,6 +83,7 @@ class Hub:
         c.MockSpawner.poll_interval = 1
         c.GPUBrokerMixin.broker_url = self.broker.url
         c.GPUBrokerMixin.broker_token_file = str(self.broker.token_file)
+        c.GPUBrokerMixin.hello_timeout = 600  # its servers have no extension; tests speak for it
         for name, value in settings.items():
             setattr(c.GPUBrokerMixin, name, value)
         self.app = InProcessHub.instance(config=c)
