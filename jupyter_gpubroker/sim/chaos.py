@@ -22,8 +22,8 @@ from .stage import Stage
 from .story import story
 
 BEGINS = 10_000.0
-FAULTY_S: Seconds = 280.0
-ACTS = 36
+FAULTY_S: Seconds = 250.0
+ACTS = 32
 TURNS_MAX = 2000
 REST_S: Seconds = 40 * 86400.0
 """Everything has ended by then; held jobs are cancelled after a month."""
@@ -73,6 +73,7 @@ class Play:
             check=Safety(),
         )
         self.stage.moving_s, self.stage.calm_s = 2.0, 15.0
+        self.stage.call_s = draw.choice([0.1, 0.8])
         self.people = People(self.stage, draw)
 
     def faulty(self) -> None:
@@ -121,7 +122,7 @@ def _faults(draw: Random) -> Faults:
 
     return Faults(
         call=some(0.3),
-        look=some(0.2),
+        look=some(0.4),
         message=some(0.15),
         crash=some(0.02),
         commit=some(0.03),

@@ -93,7 +93,7 @@ class Engine:
     """Called when there is something new to see."""
     name: str = "sim"
     ladder: tuple[StageName, ...] = (StageName.PARK, StageName.RESTART)
-    settle: Seconds = 2.0
+    settle: Seconds = 5.0
     usual: Work = Work()
     """Of Jobs that are not among ``works``."""
     works: dict[JobId, Work] = field(default_factory=dict)

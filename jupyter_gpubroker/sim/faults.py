@@ -46,8 +46,10 @@ class Faults:
     """At each of the steps of a turn, and between two duties: that the broker dies."""
     commit: float = 0.0
     """Of a commit: that it fails, half of them although it was written."""
-    late: Seconds = 1.5
-    """The latest that anything comes; an engine's ``settle`` is longer."""
+    late: Seconds = 4.0
+    """The latest that a call comes; an engine's ``settle`` is longer."""
+    old: Seconds = 8.0
+    """The oldest that a look may be when it is told."""
     down: Seconds = 0.0
     """The longest that a dead broker is away."""
     clock: Seconds = 0.0

@@ -304,7 +304,7 @@ class Stage:
         self._look_at = None
         late = 0.0
         if self.happens(self.faults.look):
-            late = self.random.uniform(0, self.faults.late)
+            late = self.random.uniform(0, self.faults.old)
         seen = self._seen()
         if late:
             life = self._life
