@@ -10,7 +10,7 @@ from random import Random
 from .. import policy as policies
 from ..broker import inputs as i
 from ..core import events as e
-from ..core.model import Conflict, Job, Kind, Refusal, Request, Seconds, State
+from ..core.model import Job, Kind, Request, Seconds, State
 from ..store import LaunchRow
 from .engine import Work
 from .faults import Unanswered
@@ -331,7 +331,3 @@ class People:
                 server.end()
             if server.holder is None:
                 self.tell_gone(server, server.incarnation, i.HowGone.GONE)
-
-
-EXPECTED = (Conflict, Refusal, i.Unknown)
-"""Answers that are no surprise."""
