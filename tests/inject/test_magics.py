@@ -56,7 +56,9 @@ def test_a_submitted_cell_is_shown_live_after_the_cell_has_returned(
     broker: StandIn, any_notebook: Notebook
 ) -> None:
     any_notebook.run("import os; os.environ['MY_API_KEY'] = 'x'")
-    cell = any_notebook.run("%%gpu_submit --nodes 2 --gpus 3 --time 10m --name demo\nprint('hi')\n")
+    cell = any_notebook.run(
+        "%%gpu_submit --nodes 2 --gpus 3 --time 10m --name demo --no-torchrun\nprint('hi')\n"
+    )
     assert cell.status == "ok"
     assert "b-1 demo: queued" in cell.text
     assert "position 1: all GPUs are taken" in cell.text
@@ -133,6 +135,8 @@ def test_waiting_for_a_job_can_be_interrupted_and_the_job_goes_on(
 WRONG = {
     "%gpu_submit": "there is nothing to run",
     "%gpu_submit missing.py": "cannot be read",
+    "%gpu_submit nosuchcommand": "nosuchcommand: there is no such program on PATH",
+    "%%gpu_submit --python /opt/none\npass": "/opt/none: there is no such program",
     "%gpu_submit --nope x.py": "unrecognized arguments: --nope",
     "%gpu_submit --nodes two x.py": "invalid int value: 'two'",
     "%gpu_submit --env JUPYTERHUB_API_TOKEN x.py": "belongs to this server",

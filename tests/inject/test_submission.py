@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpubroker.inject.gpubroker import submission
+from jupyter_gpubroker.inject.gpubroker.options import wants_torchrun
 from jupyter_gpubroker.inject.gpubroker.submission import (
+    check_programs,
     clean_environment,
     prepare,
     script_at,
@@ -156,3 +158,66 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
             prepare([name], cwd=str(tmp_path), environ={})
     with pytest.raises(ValueError, match="nothing to run"):
         prepare([], cwd=str(tmp_path), environ={})
+
+
+# --- what could only fail -------------------------------------------------------------
+
+
+def program(folder: Path, name: str, code: int) -> str:
+    """An interpreter that ends with that code, whatever it is to run."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\nexit {code}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize("argv", [["nosuchcommand", "-x"], ["./train.sh"], ["/opt/nothing/here"]])
+def test_a_command_that_is_not_there_is_refused_before_anybody_leaves_for_it(
+    argv: list[str], tmp_path: Path
+) -> None:
+    sent = prepare(argv, cwd=str(tmp_path), environ=dict(os.environ))
+    with pytest.raises(ValueError, match="there is no such program"):
+        check_programs(sent, sys.executable, torchrun=False)
+    program(tmp_path, "train.sh", 0)
+    sent = prepare(["./train.sh"], cwd=str(tmp_path), environ=dict(os.environ))
+    check_programs(sent, sys.executable, torchrun=False)
+
+
+def test_an_interpreter_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    sent = prepare([], cwd=str(tmp_path), environ=dict(os.environ), cell="pass")
+    check_programs(sent, sys.executable, torchrun=False)
+    with pytest.raises(ValueError, match="/opt/nothing/python: there is no such program"):
+        check_programs(sent, "/opt/nothing/python", torchrun=False)
+
+
+def test_several_gpus_need_an_interpreter_that_has_torch(tmp_path: Path) -> None:
+    sent = prepare([], cwd=str(tmp_path), environ=dict(os.environ), cell="pass")
+    bare, full = program(tmp_path, "bare", submission._NO_TORCH), program(tmp_path, "full", 0)
+    check_programs(sent, full, torchrun=True)
+    check_programs(sent, bare, torchrun=False)
+    with pytest.raises(ValueError, match=r"bare has no torch.*--no-torchrun"):
+        check_programs(sent, bare, torchrun=True)
+
+
+def test_where_torch_cannot_be_looked_for_the_job_shows_what_is_wrong(tmp_path: Path) -> None:
+    sent = prepare([], cwd=str(tmp_path), environ=dict(os.environ), cell="pass")
+    check_programs(sent, program(tmp_path, "broken", 1), torchrun=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "wants"),
+    [
+        ({}, False),
+        ({"gpus": "1"}, False),
+        ({"gpus": "0.5"}, False),
+        ({"gpus": "half"}, False),
+        ({"gpus": "2"}, True),
+        ({"nodes": 2}, True),
+        ({"nodes": 2, "torchrun": False}, False),
+        ({"torchrun": True}, True),
+    ],
+)
+def test_torchrun_is_wanted_with_several_gpus_or_nodes_unless_it_is_said(
+    options: dict[str, object], wants: bool
+) -> None:
+    assert wants_torchrun({"torchrun": None, "nodes": None, "gpus": None, **options}) is wants

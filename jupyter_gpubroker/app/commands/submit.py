@@ -12,8 +12,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from ...inject.gpubroker import views
-from ...inject.gpubroker.options import add_submit_options, submit_body
-from ...inject.gpubroker.submission import Submission, prepare
+from ...inject.gpubroker.options import add_submit_options, submit_body, wants_torchrun
+from ...inject.gpubroker.submission import Submission, check_programs, prepare
 from ...wire import JobOut, Refusal, SubmitIn, refusal_of
 from .command import OK, Command, plain
 
@@ -47,6 +47,8 @@ class SubmitApp(Command):
                 settings=self.args.env,
             )
             body = body_of(vars(self.args), submission)
+            torchrun = wants_torchrun(vars(self.args))
+            check_programs(submission, body.python, torchrun=torchrun)
         except ValidationError as error:
             raise refusal_of(error, SubmitIn) from None
         except Refusal:

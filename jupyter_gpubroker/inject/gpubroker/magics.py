@@ -29,8 +29,8 @@ from .ipython import (
 )
 from .jobs import Batch, Job, Session, read_log
 from .live import Live
-from .options import add_submit_options, submit_body
-from .submission import Submission, families, prepare, settings_of
+from .options import add_submit_options, submit_body, wants_torchrun
+from .submission import Submission, check_programs, families, prepare, settings_of
 from .views import OVER, Rows, Text, job_rows, queue_rows
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -165,6 +165,7 @@ class Magics(IPythonMagics):
         sent = prepare(
             args.command, cwd=os.getcwd(), environ=os.environ, settings=args.env, cell=cell
         )
+        check_programs(sent, body["python"], torchrun=wants_torchrun(vars(args)))
         _tell_dropped(sent.dropped)
         return Batch(
             client,

@@ -34,6 +34,16 @@ def add_submit_options(add: Callable[..., Any]) -> None:
     add("--exit-zero", dest="exit_zero_done", choices=["done"], help=exit_zero)
 
 
+def wants_torchrun(options: Mapping[str, Any]) -> bool:
+    """Whether the broker will start it by torchrun, as it does by default with several GPUs."""
+    if options["torchrun"] is not None:
+        return bool(options["torchrun"])
+    try:
+        return (options["nodes"] or 1) > 1 or float(options["gpus"] or 1) > 1
+    except ValueError:
+        return False  # the broker says what is wrong with that number
+
+
 def submit_body(options: Mapping[str, Any]) -> dict[str, Any]:
     """What of POST /jobs these options say; what was not said is left out."""
     shape = {name: options[name] for name in _SHAPE if options[name] is not None}

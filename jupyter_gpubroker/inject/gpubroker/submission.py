@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,12 @@ _NEVER = ("JUPYTERHUB_", "JPY_", "GPUBROKER_", "NVIDIA_")
 _NEVER_EXACTLY = ("CUDA_VISIBLE_DEVICES", "MPLBACKEND")
 _SECRET = ("TOKEN", "SECRET", "KEY", "PASSWORD")
 _PYTHON = re.compile(r"(?:.*/)?python[0-9.]*", re.DOTALL)
+_NO_TORCH = 3
+_FIND_TORCH = f"""\
+import importlib.util, sys
+sys.exit(0 if importlib.util.find_spec("torch") else {_NO_TORCH})
+"""
+_FIND_S = 20.0
 _TAKES_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 _INJECT = str(Path(__file__).resolve().parent.parent)
 
@@ -68,6 +75,40 @@ def prepare(
     files = {path.name: _read(path)}
     argv = (*argv[:at], path.name, *argv[at + 1 :])
     return Submission(argv, files, _import_from(str(path.parent), env), dropped, cwd)
+
+
+def check_programs(sent: Submission, python: str, *, torchrun: bool) -> None:
+    """ValueError where the job could only fail: it would wait, others would leave for it, and
+    then there is no such program, or no torch."""
+    first = sent.argv[0]
+    path = sent.env.get("PATH", os.defpath)
+    if first.endswith(".py") or first in sent.files or first.startswith("-") or torchrun:
+        first = python
+    if shutil.which(os.path.join(sent.cwd, first) if "/" in first else first, path=path) is None:
+        where = "" if "/" in first else " on PATH"
+        raise ValueError(f"{first}: there is no such program{where}")
+    if torchrun and not _has_torch(python, sent.env):
+        raise ValueError(
+            f"several GPUs or nodes are started by torchrun, and {python} has no torch: install "
+            "it there, or say --no-torchrun to run the command once"
+        )
+
+
+def _has_torch(python: str, env: Mapping[str, str]) -> bool:
+    """Without importing it, which takes seconds. True where nobody can tell."""
+    try:
+        done = subprocess.run(
+            [python, "-c", _FIND_TORCH],
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_FIND_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return True
+    return done.returncode != _NO_TORCH
 
 
 def clean_environment(
