@@ -5,7 +5,8 @@
 #                offers the real GPUs without the story
 #   make test    everything this machine can test
 #   make sim     faults on the production broker in virtual time: SEEDS=1000 FIRST_SEED=0
-#   make lint ui docs bench clean setup
+#   make bench   what a user waits for; DATA=DIR also runs the experiments on published workloads
+#   make lint ui docs clean setup
 
 PYTHON ?= python3
 SEEDS ?= 200
@@ -35,6 +36,7 @@ docs: .demo/stamp-package
 
 bench: setup
 	.venv/bin/python -m tests.bench
+	$(if $(DATA),.venv/bin/jupyter gpubroker bench b1 --data $(DATA) --json)
 
 sim: .demo/stamp-package
 	.venv/bin/python -m jupyter_gpubroker.sim --seeds $(SEEDS) --first $(FIRST_SEED)

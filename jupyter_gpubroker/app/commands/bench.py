@@ -60,7 +60,7 @@ def _circumstances() -> dict[str, Any]:
         answer = ""
     machine = {
         "cores": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "python": platform.python_version(),
     }
     date = datetime.now(UTC).strftime("%Y-%m-%d")

@@ -73,7 +73,7 @@ PODS = {
 Choose = Callable[[Ledger, Job], Placement | None]
 Read = Callable[[str], str]
 Say = Callable[[str], None]
-Maker = Callable[[Sequence[Request]], Choose]
+Maker = Callable[[Sequence[Request], Mapping[str, Node]], Choose]
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +178,16 @@ def ours(some: Sequence[Request]) -> Choose:
 
 
 RULES: Mapping[str, Maker] = {
-    "ours": ours,
-    "best-fit": published.best_fit,
-    "fgd": lambda some: published.fgd(counts(some), POPULAR),
+    "ours": lambda some, _: ours(some),
+    "best-fit": lambda _, machines: published.best_fit(machines.values()),
+    "fgd": lambda some, _: published.fgd(counts(some), POPULAR),
 }
 
 
 def run(folder: Path, read: Read, say: Say) -> dict[str, Any]:
-    """Ours on all workloads, the others on the first; the figures."""
+    """Ours on all workloads, the others on the first; the figures. The data lie in the folder or
+    in ``openb`` below it."""
+    folder = folder / "openb" if (folder / "openb").is_dir() else folder
 
     def content(name: str) -> tuple[str, str]:
         path = str(folder / name)
@@ -204,7 +206,7 @@ def run(folder: Path, read: Read, say: Say) -> dict[str, Any]:
 
 def _one(machines: Mapping[str, Node], some: Sequence[Request], rule: Maker, seed: int) -> Fill:
     capacity = GPU_MILLI * sum(len(node.devices) for node in machines.values())
-    return fill(machines, arrivals(some, round(ASKED * capacity), seed), rule(some))
+    return fill(machines, arrivals(some, round(ASKED * capacity), seed), rule(some, machines))
 
 
 def _result(figures: Mapping[str, Mapping[str, Sequence[Fill]]]) -> dict[str, Any]:

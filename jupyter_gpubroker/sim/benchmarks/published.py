@@ -7,13 +7,13 @@ is a rule of the product.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp
 
 from ...core.fragmentation import Shape
 from ...core.ledger import Column, DeviceRoom, Ledger, NodeRoom
-from ...core.model import GPU_MILLI, Job, Placement, Request
+from ...core.model import GPU_MILLI, Job, Node, Placement, Request
 from ...core.placement import Spot, cut
 
 NOW = Column.NOW
@@ -22,12 +22,14 @@ Score = Callable[[NodeRoom, Request, tuple[DeviceRoom, ...]], int]
 """What it costs to use these devices of a node; the smallest is the best."""
 
 
-def best_fit(some: Sequence[Request]) -> Callable[[Ledger, Job], Placement | None]:
-    """The least CPU and GPU left on the node, each in parts of the largest node's."""
+def best_fit(nodes: Iterable[Node]) -> Callable[[Ledger, Job], Placement | None]:
+    """The least CPU and GPU left on the node, each in parts of the most that a node has."""
+    sizes = [(node.cpu_milli, GPU_MILLI * len(node.devices)) for node in nodes]
+    most_cpu, most_gpu = max(cpu for cpu, _ in sizes), max(milli for _, milli in sizes)
 
     def score(room: NodeRoom, request: Request, chosen: tuple[DeviceRoom, ...]) -> int:
         left = room.milli(NOW) - request.gpus * GPU_MILLI - request.gpu_milli
-        return (_cpu(room) - request.cpu_milli) * 8 * GPU_MILLI + left * 128_000
+        return (_cpu(room) - request.cpu_milli) * most_gpu + left * most_cpu
 
     return _chooser("best-fit", score, fullest=True)
 
