@@ -17,8 +17,7 @@ def possible(request: Request, nodes: Iterable[Node], class_: Class) -> None:
 
     While no node is known (the engine has not answered yet) only the time is judged.
     """
-    if not (request.gpus or request.shared):
-        raise Refusal("gpus", "must be at least 1, or a share of one GPU", "for example 0.5")
+    request.for_people()
     _time(request, class_)
     known = tuple(nodes)
     if not known:

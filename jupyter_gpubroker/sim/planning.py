@@ -187,7 +187,7 @@ class _Reader:
                 host_memory_mib=doc.host_memory_mib,
                 flavors=doc.flavors,
                 time_limit=doc.time_limit or class_.time_default,
-            )
+            ).for_people()
         except Refusal as refusal:
             raise self._wrong((*path, refusal.field), refusal.message, refusal.remedy) from None
 

@@ -195,7 +195,7 @@ def _request(row: Row, nodes: str = "") -> Request:
             host_memory_mib=count("host_memory_mib"),
             flavors=tuple(part for part in flavors.split("|") if part),
             time_limit=None if limit is None else row.seconds("time_limit_s"),
-        )
+        ).for_people()
     except Refusal as refusal:
         raise row.wrong(refusal.field, refusal.message, refusal.remedy) from None
 

@@ -126,6 +126,7 @@ promised: {promised: [n2/3, n2/6]}
         ("gpus: 4, time_limit: 1h", "gpuz: 4", "jobs[2].gpuz: unknown key at line 10 (known keys:"),
         ("id: b-2", "id: b-1", "jobs[2].id: b-1 is there twice at line 10"),
         ("user: bo, gpus: 4", "user: bo", "jobs[2].gpus: must be at least 1"),
+        ("user: bo, gpus: 4", "user: bo, cpu_milli: 1000", "jobs[2].gpus: must be at least 1"),
         ("1h}", "1 hour}", "jobs[2].time_limit: '1 hour' is not a duration (for example 90s"),
         ("[n1/0]", "[n1/9]", "jobs[0].placement[0]: 'n1/9' is not a GPU of this world at line 6"),
         ("[n1/0]", "[n2/0]", "jobs[1].placement[0]: 2000 thousandths of n2/0 are held"),

@@ -234,6 +234,11 @@ def test_free_gpus_that_nobody_could_use_are_fragmented() -> None:
         ("jobs", "job_id,submit_s,runtime_s\na,0,1\n", "jobs.csv line 2: gpus: must be at least 1"),
         (
             "jobs",
+            "job_id,submit_s,cpu_milli,runtime_s\na,0,2000,1\n",
+            "jobs.csv line 2: gpus: must be at least 1",
+        ),
+        (
+            "jobs",
             "job_id,submit_s,gpus,runtime_s\na,,1,1\n",
             "jobs.csv line 2: submit_s: must be g",
         ),

@@ -188,12 +188,18 @@ class Request:
             raise Refusal("gpu_milli", "must be below 1000", "ask for whole GPUs with gpus")
         if self.gpu_milli and self.memory_mib:
             raise Refusal("memory_mib", "give a share as gpu_milli or as memory_mib, not both")
-        if not (self.gpus or self.shared or self.cpu_milli):
-            raise Refusal("gpus", "must be at least 1, or a share of one GPU", "for example 0.5")
+        if not self.cpu_milli:
+            self.for_people()
         if self.nodes > 1 and self.shared:
             raise Refusal("nodes", "a share of a GPU needs nodes = 1", "ask for whole GPUs")
         if self.time_limit is not None and not self.time_limit > 0:
             raise Refusal("time_limit", f"must be positive, got {self.time_limit:g} s")
+
+    def for_people(self) -> Request:
+        """The same; Refusal if it wants CPUs alone, which only a benchmark asks for."""
+        if not (self.gpus or self.shared):
+            raise Refusal("gpus", "must be at least 1, or a share of one GPU", "for example 0.5")
+        return self
 
     @property
     def shared(self) -> bool:
