@@ -11,6 +11,7 @@ from io import StringIO
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
@@ -23,6 +24,8 @@ M = TypeVar("M", bound=BaseModel)
 
 DEPTH_MAX = 16
 """Levels of nesting; a policy has four."""
+_TOLD_MAX = 10
+"""Wrong things that are told at once."""
 
 
 def _seconds(value: object) -> object:
@@ -90,19 +93,35 @@ def _line(node: Any, path: tuple[int | str, ...]) -> int | None:
 
 def _refusal(error: ValidationError, document: Any, model: type[M], name: str) -> Refusal:
     found = error.errors()
-    first = next((item for item in found if item["type"] == "extra_forbidden"), found[0])
-    path = tuple(first["loc"])
+    inner = [item["loc"] for item in found]
+    # What holds something wrong is often wrong only for that.
+    found = [item for item in found if not any(_holds(item["loc"], loc) for loc in inner)]
+    found.sort(key=lambda item: item["type"] != "extra_forbidden")
+    told = [_wrong(item, document, model, name) for item in found[:_TOLD_MAX]]
+    if len(told) == 1:
+        return told[0]
+    more = [f"and {len(found) - _TOLD_MAX} more"] if len(found) > _TOLD_MAX else []
+    field = told[0].field
+    lines = [str(told[0]).removeprefix(f"{field}: "), *map(str, told[1:]), *more]
+    return Refusal(field, "\n  ".join(lines))
+
+
+def _holds(outer: tuple[int | str, ...], inner: tuple[int | str, ...]) -> bool:
+    return len(outer) < len(inner) and inner[: len(outer)] == outer
+
+
+def _wrong(item: ErrorDetails, document: Any, model: type[BaseModel], name: str) -> Refusal:
+    path = tuple(item["loc"])
     line = _line(document, path)
-    said = first["msg"].removeprefix("Value error, ")
-    message = complaint(first["type"], first.get("ctx", {}), said, shown(first["input"]))
+    said = item["msg"].removeprefix("Value error, ")
+    message = complaint(item["type"], item.get("ctx", {}), said, shown(item["input"]))
     remedy = ""
-    if first["type"] == "extra_forbidden":
+    if item["type"] == "extra_forbidden":
         message, remedy = "unknown key", _known(model, path[:-1])
-    elif first["type"] == "missing":
+    elif item["type"] == "missing":
         message = "must be given"
-    more = f"; {error.error_count() - 1} more" if error.error_count() > 1 else ""
     where = f" at line {line}" if line is not None else ""
-    return Refusal(dotted(path) or name, f"{message}{where}{more}", remedy)
+    return Refusal(dotted(path) or name, f"{message}{where}", remedy)
 
 
 def _known(model: type[BaseModel], path: tuple[int | str, ...]) -> str:

@@ -26,7 +26,7 @@ import httpx
 from jupyterhub.roles import get_default_roles
 from traitlets.config.loader import LazyConfigValue
 
-from .client import BrokerError, Client, Refusal
+from .client import Address, BrokerError, Client, Refusal
 from .wire.endpoints import ADMIN, SERVICE, USE
 
 USERS_SCOPE = "read:users:name"
@@ -280,15 +280,37 @@ def _environment(facts: Facts, token: str) -> str:
 # --- a running Hub ----------------------------------------------------------------------
 
 
+def broker_of(state_dir: str | Path) -> Address:
+    """The broker of the Hub whose ``configure`` had this ``state_dir``, with the Hub's own
+    token; Refusal if that cannot be read."""
+    facts, token = _configured(Path(state_dir))
+    return Address.parse(facts.broker_url, token)
+
+
+def _configured(folder: Path) -> tuple[Facts, str]:
+    try:
+        facts = Facts(**json.loads((folder / FACTS_FILE).read_text("utf-8")))
+        return facts, (folder / TOKEN_FILE).read_text("ascii").strip()
+    except PermissionError:
+        why, remedy = (
+            f"you may not read {folder}",
+            "ask as the account of the Hub, for example root",
+        )
+    except (OSError, ValueError, TypeError) as error:
+        why, remedy = (
+            f"no Hub was configured with {folder}: {error}",
+            "see configure(c, state_dir=)",
+        )
+    raise Refusal("state_dir", why, remedy)
+
+
 def check(state_dir: str | Path) -> list[str]:
     """What is wrong with the running Hub whose ``configure`` had this ``state_dir``, in
     sentences; empty = all is as it was written. For ``jupyter gpubroker doctor``."""
-    folder = Path(state_dir)
     try:
-        facts = Facts(**json.loads((folder / FACTS_FILE).read_text("utf-8")))
-        token = (folder / TOKEN_FILE).read_text("ascii").strip()
-    except (OSError, ValueError, TypeError) as error:
-        return [f"no Hub was configured with state_dir={folder}, or you may not read it: {error}"]
+        facts, token = _configured(Path(state_dir))
+    except Refusal as refusal:
+        return [str(refusal)]
     try:
         wrong = _check_hub(facts, token)
     except httpx.HTTPError as error:

@@ -58,7 +58,7 @@ WORDS = {
     ("waiting: 5 ", "waiting: 0 "): "classes.interactive.waiting: must be at least 1, got 0"
     " at line 18",
     ("[session]", "[notebook]"): "classes.interactive.kinds[0]: must be 'batch' or 'session',"
-    " got 'notebook' at line 9; 1 more",
+    " got 'notebook' at line 9",
     ("[session]", "session"): "classes.interactive.kinds: must be a list, got 'session' at line 9",
     ("{default: 2h, max: 8h}", "2h"): "classes.interactive.time: must be a mapping of keys,"
     " got '2h' at line 10",
@@ -76,3 +76,19 @@ def test_what_is_wrong_is_told_by_key_and_line_and_without_words_of_a_library(
     with pytest.raises(Refusal) as refused:
         policy.parse(policy.DEFAULT_DOCUMENT.replace(*change, 1))
     assert str(refused.value) == says
+
+
+def test_everything_that_is_wrong_is_told_one_a_line_and_at_most_ten() -> None:
+    text = policy.DEFAULT_DOCUMENT.replace("waiting: 5 ", "waiting: five ")
+    with pytest.raises(Refusal) as refused:
+        policy.parse(text.replace(" grace:", " grase:"))
+    assert [line.split(": ")[0].strip() for line in str(refused.value).splitlines()] == [
+        "classes.interactive.grase",
+        "classes.batch.grase",
+        "classes.interactive.waiting",
+    ]
+    queues = "".join(f"  q{n}: 3\n" for n in range(12))
+    with pytest.raises(Refusal) as refused:
+        policy.parse(policy.DEFAULT_DOCUMENT + queues)
+    lines = str(refused.value).splitlines()
+    assert (len(lines), lines[-1].strip()) == (11, "and 2 more")

@@ -62,9 +62,10 @@ class GPUBrokerApp(JupyterApp):
             print(_version())
             self.exit(0)
         else:
-            print(
-                f"jupyter gpubroker: there is no command {word!r}\n\n{overview()}", file=sys.stderr
-            )
+            wrong = f"there is no command {word!r}"
+            if word.startswith("-"):
+                wrong = f"options go after the command, as in `jupyter gpubroker nodes {word} …`"
+            print(f"jupyter gpubroker: {wrong}\n\n{overview()}", file=sys.stderr)
             self.exit(2)
 
     def start(self) -> None:

@@ -35,14 +35,15 @@ class Address:
     token: str = field(default="", repr=False)
 
     @classmethod
-    def parse(cls, url: str, token: str = "") -> Address:
-        """Refusal if it is neither http(s) nor unix. A unix socket is sent no token."""
+    def parse(cls, url: str, token: str = "", field: str = URL) -> Address:
+        """Refusal naming ``field``, where it was given, if it is neither http(s) nor unix. A
+        unix socket is sent no token."""
         parts = urlsplit(url)
         if parts.scheme == "unix" and parts.path.startswith("/"):
             return cls(url, "http://localhost", parts.path)
         if parts.scheme in ("http", "https") and parts.netloc:
             return cls(url, url.rstrip("/"), "", token)
-        raise Refusal(URL, f"{url!r} is not the address of a broker", "http://… or unix:/path")
+        raise Refusal(field, f"{url!r} is not the address of a broker", "http://… or unix:/path")
 
     @classmethod
     def find(cls, environ: Mapping[str, str] | None = None) -> Address:

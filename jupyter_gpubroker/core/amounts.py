@@ -65,11 +65,15 @@ def parse_share(value: object, field: str = "gpus") -> tuple[int, int]:
 
 
 def parse_memory(value: object, field: str = "memory") -> int:
-    """MiB, rounded up, from ``20GB`` (10**9), ``20GiB`` (2**30) or a number of MiB."""
+    """MiB, rounded up, from ``20GB`` (10**9) or ``20GiB`` (2**30); a number that is no text
+    counts MiB. Refusal otherwise: nobody who writes ``20`` means 20 MiB."""
     text = _text(value)
     match = _MEMORY.fullmatch(text.upper())
     if not match:
         raise Refusal(field, f"{text!r} is not an amount of memory", "for example 20GiB or 20GB")
+    if isinstance(value, str) and not match.group(2):
+        remedy = f"write {text}GiB" if text.isdigit() else "for example 20GiB or 20GB"
+        raise Refusal(field, f"{text!r} has no unit", remedy)
     unit = _BYTES[match.group(2)] if match.group(2) else 2**20
     mib = float(match.group(1)) * unit / 2**20
     if not 0 < mib < MEMORY_MAX_MIB:

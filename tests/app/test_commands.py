@@ -138,6 +138,8 @@ def test_a_command_is_submitted_as_it_stands(line: Line) -> None:
         (("--flavor", "h9000"), "flavor"),
         (("--nodes", "0"), "nodes"),
         (("--memory", "20GB", "--gpus", "2"), "memory"),
+        (("--memory", "20"), "write 20GiB"),
+        (("--host-memory", "64"), "write 64GiB"),
         (("--class", "none"), "class"),
         (("--queue", "none"), "queue"),
         (("--env", "NOT_SET"), "NOT_SET"),
@@ -174,12 +176,16 @@ def test_a_script_that_is_not_there_is_refused(line: Line) -> None:
         ("logs", "--rank", "x", "b-1"),
         ("queue", "x"),
         ("jobs", "--state", "asleep"),
+        ("jobs", "--stat", "running"),
+        ("session", "request", "--gpu", "1"),
+        ("--url", "http://127.0.0.1:9", "nodes"),
     ],
 )
 def test_wrong_use_is_2(line: Line, argv: tuple[str, ...]) -> None:
     done = line(*argv)
     assert (done.code, done.out) == (2, "")
     assert done.err
+    assert ("options go after the command" in done.err) is argv[0].startswith("-")
 
 
 # --- looking and changing -----------------------------------------------------------------
@@ -216,6 +222,7 @@ def test_others_work_is_not_there(line: Line) -> None:
         done = line(*argv, job.id, *(("1m",) if argv == ("extend",) else ()))
         assert done.code == 1, argv
         assert "no job" in done.err
+        assert "see `jupyter gpubroker jobs`" in done.err
     assert line("jobs", "--all").code == 1
     assert line.desk.stage.job(job.id).state is State.STARTING
 
@@ -256,7 +263,19 @@ def test_a_broker_that_does_not_answer_is_3(
     line.desk.missing = Degraded("the store is not open")
     assert line("submit", "true").code == 3
     monkeypatch.setenv("GPUBROKER_URL", "ftp://x")
-    assert line("queue").code == 1
+    done = line("queue")
+    assert (done.code, done.err.split()[2]) == (1, "GPUBROKER_URL:")
+    done = line("queue", "--url", "foo")
+    assert (done.code, done.err.split()[2]) == (1, "--url:")
+
+
+def test_without_a_token_it_says_how_to_get_one(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JUPYTERHUB_API_TOKEN")
+    done = line("queue")
+    assert done.code == 1
+    assert "set JUPYTERHUB_API_TOKEN to a token of yours" in done.err
 
 
 def test_the_address_may_stand_in_the_config_file(
@@ -320,6 +339,9 @@ def test_elsewhere_the_only_session_is_meant(line: Line) -> None:
     done = line("session", "request", "--gpus", "1")
     assert done.code == 1
     assert "terminal of JupyterLab" in done.err
+    done = line("session", "park")
+    assert done.code == 1
+    assert "no terminal of a Jupyter server (run it in a terminal of JupyterLab" in done.err
     session = line.do(lambda: line.desk.stage.session("ana", gpus=1))
     line.do(lambda: line.desk.run(5))
     assert line("session", "--json").json["id"] == session.id
@@ -392,7 +414,14 @@ def test_a_policy_file_is_checked_without_a_broker(
     assert "classes.interactive.grase: unknown key at line 13 in " in done.err
     assert str(bad) in done.err
     assert "known keys: fence, grace," in done.err
-    assert line("policy", "check", "none.yaml").code == 1
+    bad.write_text(bad.read_text().replace("waiting: 5", "waiting: five"))
+    first, second = line("policy", "check", str(bad)).err.splitlines()
+    assert "grase: unknown key at line 13" in first
+    assert first.endswith(f" in {bad}")
+    assert second.startswith("  classes.interactive.waiting: must be a whole number")
+    done = line("policy", "check", "none.yaml")
+    assert done.code == 1
+    assert done.err.endswith("file: none.yaml cannot be read: No such file or directory\n")
 
 
 def test_a_policy_is_shown_and_applied_by_admins(line: Line, tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ GOOD: list[tuple[Callable[[Any], Any], object, object]] = [
     (parse_memory, "20GiB", 20480),
     (parse_memory, "20 gib", 20480),
     (parse_memory, 1024, 1024),
+    (parse_memory, 1024.5, 1025),
     (parse_memory, "1B", 1),
 ]
 
@@ -119,6 +120,13 @@ BAD = [True, "half", "٣", "1_0", "1e400", "", " ", "-1", "0", None, "1 2", "NaN
 def test_what_is_no_value_is_refused(parse: Callable[[Any], Any], value: object) -> None:
     with pytest.raises(Refusal):
         parse(value)
+
+
+@pytest.mark.parametrize(("text", "remedy"), [("20", "write 20GiB"), ("1.5", "for example 20GiB")])
+def test_memory_as_text_needs_a_unit(text: str, remedy: str) -> None:
+    with pytest.raises(Refusal, match="has no unit") as refused:
+        parse_memory(text)
+    assert refused.value.remedy.startswith(remedy)
 
 
 @given(st.floats(min_value=0, max_value=TIME_MAX_S, allow_nan=False))

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from jupyter_gpubroker.devices.processes import boot_id, process_of
 from jupyter_gpubroker.hub import check
 from jupyter_gpubroker.wire import HolderIn, JobOut, RequestIn, SubmitIn
 from jupyter_gpubroker.wire.endpoints import ADMIN, USE
+from tests.conftest import ROOT
 from tests.until import until
 
 from .brokers import POLICY
@@ -190,3 +194,23 @@ def test_the_doctors_check_finds_nothing_wrong_and_then_something(
     (tmp_path / "hub-token").write_text("not the token\n")
     assert any("token" in sentence for sentence in check(tmp_path))
     assert "no Hub" in check(tmp_path / "nowhere")[0]
+
+
+def test_the_doctor_asks_the_broker_of_the_hub_that_is_named(hub: RealHub, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "jupyter_gpubroker.app", "doctor", "--json", "--hub"]
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
+
+    def findings(state: Path) -> tuple[int, dict[str, str]]:
+        done = subprocess.run(
+            [*command, str(state)], env=environ, capture_output=True, text=True, check=False
+        )
+        told = json.loads(done.stdout)["findings"]
+        return done.returncode, {item["name"]: item["text"] for item in told}
+
+    code, found = findings(hub.state)
+    assert code == 0, found
+    assert found["broker"] == f"answers at {hub.broker_url}"
+    assert (found["identity"], found["Hub"]) == ("hub", "is as it was configured")
+    code, found = findings(tmp_path)
+    assert code == 3
+    assert "no Hub was configured with" in found["broker"]

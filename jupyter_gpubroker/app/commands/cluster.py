@@ -94,7 +94,8 @@ def parse(name: str) -> Policy:
     try:
         return policies.parse(text)
     except Refusal as refusal:
-        where = f"{refusal.message} in {name}"
+        head, *rest = refusal.message.splitlines()
+        where = "\n".join([f"{head} in {name}", *rest])
         raise Refusal(refusal.field, where, refusal.remedy) from None
 
 
@@ -110,5 +111,7 @@ def read(name: str) -> str:
     """A text file; Refusal if it cannot be read."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise Refusal("file", f"{name} cannot be read: {error}") from None
+    except OSError as error:
+        raise Refusal("file", f"{name} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise Refusal("file", f"{name} is not UTF-8 text") from None

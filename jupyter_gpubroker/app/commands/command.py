@@ -7,14 +7,23 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from jupyter_core.application import JupyterApp
 from pydantic import BaseModel
 from traitlets import Unicode
 
-from ...client import Address, BrokerError, Client, Conflict, Refusal, Unavailable
+from ...client import (
+    Address,
+    BrokerError,
+    Client,
+    Conflict,
+    Refusal,
+    Unauthenticated,
+    Unavailable,
+    Unknown,
+)
 
 OK = 0
 FAILED = 1
@@ -23,6 +32,11 @@ USAGE = 2
 """The command line itself is wrong; argparse exits with the same."""
 UNREACHABLE = 3
 INTERRUPTED = 130
+NO_TOKEN = "set JUPYTERHUB_API_TOKEN to a token of yours, from the Hub's page Token"  # noqa: S105
+_REMEDIES: Mapping[type[Exception], str] = {
+    Unauthenticated: f" ({NO_TOKEN})",
+    Unknown: " (see `jupyter gpubroker jobs`)",
+}
 
 
 class Command(JupyterApp):
@@ -52,7 +66,10 @@ class Command(JupyterApp):
     def parser(cls) -> argparse.ArgumentParser:
         """Everything that the command takes."""
         parser = argparse.ArgumentParser(
-            prog=f"jupyter gpubroker {cls.word}", usage=cls.usage, description=cls.__doc__
+            prog=f"jupyter gpubroker {cls.word}",
+            usage=cls.usage,
+            description=cls.__doc__,
+            allow_abbrev=False,
         )
         parser.add_argument("--json", action="store_true", help="print JSON for programs")
         parser.add_argument("--url", default="", help="address of the broker")
@@ -82,7 +99,8 @@ class Command(JupyterApp):
         except Unavailable as error:
             return self._failed(UNREACHABLE, "unreachable", str(error))
         except (BrokerError, Conflict) as error:
-            return self._failed(FAILED, type(error).__name__.lower(), str(error))
+            remedy = _REMEDIES.get(type(error), "")
+            return self._failed(FAILED, type(error).__name__.lower(), f"{error}{remedy}")
         except BrokenPipeError:
             # The reader has enough; Python would complain once more at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -99,8 +117,10 @@ class Command(JupyterApp):
 
     def client(self) -> Client:
         """The broker; Unavailable if none is to be found."""
-        address = Address.parse(self.url, _token()) if self.url else Address.find()
-        return Client(address)
+        if not self.url:
+            return Client(Address.find())
+        given = "--url" if self.args.url else f"c.{type(self).__name__}.url"
+        return Client(Address.parse(self.url, _token(), given))
 
     def show(self, answer: Answer, people: object) -> None:
         """Print an answer: as JSON where that was asked for, else what people read."""
@@ -115,7 +135,7 @@ class Verbs:
 
     def add(self, word: str, does: str) -> argparse.ArgumentParser:
         """One more word; its parser."""
-        parser = self._verbs.add_parser(word, help=does, description=does)
+        parser = self._verbs.add_parser(word, help=does, description=does, allow_abbrev=False)
         parser.add_argument(
             "--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
         )

@@ -18,11 +18,20 @@ from ...client import BrokerError, Client, Refusal, Unavailable
 from ...core.model import Conflict
 from ...wire import HealthOut
 from ...wire.endpoints import USE
-from .command import FAILED, OK, UNREACHABLE, Command
+from .command import FAILED, NO_TOKEN, OK, UNREACHABLE, Command
 
 NAME = "jupyter-gpubroker"
 _PARTS = ("jupyterhub", "jupyterlab", "jupyter-server", "jupyter-client")
 _STREAM_PATIENCE_S = 10.0
+_INSTALL = "install the wheel of this version into the environment that jupyter lab runs in"
+_NO_BROKER = (
+    "of a Hub: sudo jupyter gpubroker doctor --hub STATE_DIR, on its machine; of your own: "
+    "start JupyterLab; another one: --url, or GPUBROKER_URL"
+)
+_NO_DEVICES = (
+    "where the broker runs, nvidia-smi has to show them: install the NVIDIA driver there; "
+    "without GPUs: --devices=simulated:2x4 of serve, or GPUBROKER_SIMULATE=2x4 jupyter lab"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +73,18 @@ class DoctorApp(Command):
             return OK
         return UNREACHABLE if "broker" in wrong else FAILED
 
+    def client(self) -> Client:
+        """With --hub the broker of that Hub, whatever this terminal knows."""
+        return Client(hub.broker_of(self.args.hub)) if self.args.hub else super().client()
+
     def _broker(self) -> Iterator[Finding]:
         try:
             with self.client() as client:
                 yield from broker(client)
-        except (Refusal, Unavailable) as error:
-            yield Finding("broker", ok=False, text=str(error), remedy="see GPUBROKER_URL")
+        except Refusal as refusal:
+            yield Finding("broker", ok=False, text=str(refusal))
+        except Unavailable as error:
+            yield Finding("broker", ok=False, text=str(error), remedy=_NO_BROKER)
 
 
 # --- this environment -------------------------------------------------------------------
@@ -90,8 +105,7 @@ def installation() -> Iterator[Finding]:
 
 
 def _installed(name: str, path: str) -> Finding:
-    remedy = f"pip install {NAME} into the environment that jupyter lab runs in"
-    return Finding(name, bool(path), path or "is not installed", "" if path else remedy)
+    return Finding(name, bool(path), path or "is not installed", "" if path else _INSTALL)
 
 
 def _wanted() -> dict[str, str]:
@@ -131,7 +145,7 @@ def broker(client: Client) -> Iterator[Finding]:
         yield _nodes(client)
         yield _stream(client)
     except (BrokerError, Refusal, Conflict) as error:
-        remedy = f"is JUPYTERHUB_API_TOKEN set, and does its role have the scope {USE}?"
+        remedy = f"{NO_TOKEN}; its role needs the scope {USE}"
         yield Finding("identity", ok=False, text=str(error), remedy=remedy)
 
 
@@ -156,8 +170,7 @@ def _nodes(client: Client) -> Finding:
     text = f"{len(nodes)} nodes, {len(devices)} GPUs, {usable} usable"
     notes = [*(node.note for node in nodes), *(device.note for device in devices)]
     text += "".join(f"; {note}" for note in dict.fromkeys(notes) if note)
-    remedy = "" if usable else "is the driver loaded where the broker runs? try nvidia-smi there"
-    return Finding("GPUs", usable > 0, text, remedy)
+    return Finding("GPUs", usable > 0, text, "" if usable else _NO_DEVICES)
 
 
 def _stream(client: Client) -> Finding:

@@ -13,6 +13,7 @@ from ...inject.gpubroker import views
 from ...wire import JobOut, Refusal, RequestIn, SessionIn
 from .command import OK, Command, Verbs, plain, rows
 
+_IN_A_TERMINAL = "run it in a terminal of JupyterLab, or press Request in its GPU sidebar"
 _VERBS: Mapping[str, tuple[Callable[[Client, str], JobOut], str]] = {
     "release": (Client.release, "end it; nothing is kept"),
     "park": (Client.park, "give its GPUs back and keep its state"),
@@ -89,7 +90,7 @@ class SessionApp(Command):
             raise Refusal(
                 "session",
                 "a session belongs to a Jupyter server, and this is no terminal of one",
-                "run it in a terminal of JupyterLab, or press Request in the GPU sidebar",
+                _IN_A_TERMINAL,
             )
         options = vars(self.args)
         given = ("gpus", "memory", "time")
@@ -112,9 +113,12 @@ def one_session(client: Client) -> str:
     mine = [job for job in living if job.server == key] if key else living
     if len(mine) == 1:
         return mine[0].id
+    if not mine and not key:
+        none = "you have none, and this is no terminal of a Jupyter server"
+        raise Refusal("session", none, _IN_A_TERMINAL)
     if not mine:
-        where = f" for the server {key}" if key else ""
-        raise Refusal("session", f"there is no session{where}", "see: session request --help")
+        ask = "jupyter gpubroker session request --gpus 0.5 --time 2h"
+        raise Refusal("session", f"there is none for the server {key}", f"ask for one: {ask}")
     ids = ", ".join(job.id for job in mine)
     raise Refusal("session", f"there are {len(mine)} of yours", f"choose one with --id: {ids}")
 

@@ -28,11 +28,14 @@ line_cell_magic = cast("Decorator", _magic.line_cell_magic)
 magics_class = cast("Decorator", _magic.magics_class)
 magic_arguments = cast("Callable[[], Decorator]", _arguments.magic_arguments)
 argument = cast("Callable[..., Decorator]", _arguments.argument)
-parse = cast("Callable[[Any, str], argparse.Namespace]", _arguments.parse_argstring)
-"""Arguments of this magic from its line; UsageError for wrong ones."""
-
-
+_parse = cast("Callable[[Any, str], argparse.Namespace]", _arguments.parse_argstring)
 get_ipython = cast("Callable[[], Any]", _get_ipython)
+
+
+def parse(magic: Any, line: str) -> argparse.Namespace:
+    """Arguments of this magic from its line; UsageError for wrong ones, and abbreviated ones."""
+    magic.parser.allow_abbrev = False
+    return _parse(magic, line)
 
 
 def cell_number() -> int:
