@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jupyter_gpubroker.inject.gpubroker.story import story
-from jupyter_gpubroker.inject.gpubroker.views import clock
+from jupyter_gpubroker.inject.gpubroker.views import clock, describe, job_rows
 from tests.extension.standin import job, why
 
 AT, END = 1_800_000_000.0, 1_800_003_600.5
@@ -74,6 +74,21 @@ SHARES = [
 )  # fmt: skip
 def test_each_line_is_words_and_times_of_the_local_clock(told: str, words: str) -> None:
     assert told == words
+
+
+def test_what_is_told_in_several_lines_breaks_no_table_and_is_indented_elsewhere() -> None:
+    outcome = "exit 1\nValueError: a\n\nb"
+    failed = job("b-1", state="failed", outcome=outcome).model_dump(mode="json", by_alias=True)
+    _, row = repr(job_rows([failed])).splitlines()
+    assert row.endswith("  exit 1 …")
+    assert "ValueError" not in job_rows([failed])._repr_html_()
+    assert describe(failed)[1:] == ["exit 1", "    ValueError: a", "    b"]
+    assert line("job.exited", state="failed", outcome=outcome).splitlines() == [
+        "its processes have ended: exit 1 → failed",
+        "    ValueError: a",
+        "",
+        "    b",
+    ]
 
 
 def test_a_job_that_waits_says_for_whom_and_until_when() -> None:

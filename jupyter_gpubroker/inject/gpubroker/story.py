@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .views import clock, describe, duration
+from .views import clock, describe, duration, indented
 
 _EVENTS = {
     "submitted": "submitted",
@@ -89,13 +89,14 @@ def _line(event: Mapping[str, Any]) -> str:
     word = event["event"].partition(".")[2] or event["event"]
     moved = event["state"] and facts.get("from") != event["state"]
     attempt = [f"attempt {facts['attempt']}"] if facts.get("attempt", 0) > 1 else []
-    told = ", ".join([*_facts(facts), *attempt])
-    return (
+    told, *rest = indented(", ".join([*_facts(facts), *attempt]))
+    line = (
         f"{clock(event['time'])}  {_EVENTS.get(word, word.replace('-', ' '))}"
         + _by(event["actor"])
         + (f": {told}" if told else "")
         + (f" → {event['state']}" if moved else "")
     )
+    return "\n".join([line, *rest])
 
 
 def _by(actor: str) -> str:

@@ -37,7 +37,7 @@ class Rows(list[dict[str, Any]]):
         self._empty = empty
 
     def _cells(self) -> list[list[str]]:
-        return [[cell(row) for _, cell in self._columns] for row in self]
+        return [[_first_line(cell(row)) for _, cell in self._columns] for row in self]
 
     def __repr__(self) -> str:
         if not self:
@@ -89,7 +89,7 @@ def job_rows(answer: Iterable[dict[str, Any]]) -> Rows:
 
 
 def status(job: dict[str, Any]) -> str:
-    """What there is to say about its state, in one line; empty if nothing."""
+    """What there is to say about its state, usually in one line; empty if nothing."""
     why, notice, lease = job.get("why"), job.get("notice"), job.get("lease")
     if job["state"] in OVER:
         return str(job["outcome"])
@@ -106,11 +106,11 @@ def status(job: dict[str, Any]) -> str:
 
 
 def describe(job: dict[str, Any]) -> list[str]:
-    """A Job or Session in a few lines, the most important first."""
+    """A Job or Session in a few lines, the most important first; what is told of it in more
+    than one line is indented."""
     name = f" {job['name']}" if job["name"] else ""
     lines = [f"{job['id']}{name}: {job['state']}, {job['request']['words']}"]
-    if status(job):
-        lines.append(status(job))
+    lines += indented(status(job))
     if job.get("lease"):
         lines.append(job["lease"]["guarantees"]["sentence"])
     if job.get("idle") and job["idle"]["idle"]:
@@ -123,6 +123,12 @@ def describe(job: dict[str, Any]) -> list[str]:
     if job["state"] in OVER and job["gpu_seconds"]:
         lines.append(f"used {job['gpu_seconds'] / 3600:.2f} GPU hours")
     return [line for line in lines if line]
+
+
+def indented(text: str) -> list[str]:
+    """Its lines, as they stand under what they belong to."""
+    first, *rest = text.splitlines() or [""]
+    return [first, *(f"    {line}".rstrip() for line in rest)]
 
 
 class Text:
@@ -168,6 +174,11 @@ def duration(seconds: float) -> str:
     hours, rest = divmod(rest, 3600)
     parts = [f"{n} {unit}" for n, unit in ((days, "d"), (hours, "h"), (rest // 60, "min")) if n]
     return " ".join(parts[:2])
+
+
+def _first_line(text: str) -> str:
+    first, *rest = text.splitlines() or [""]
+    return f"{first} …" if rest else first
 
 
 def _until(row: dict[str, Any]) -> str:
