@@ -36,7 +36,7 @@ class Question:
     Answers may also be ``Refusal``, ``Conflict`` or ``Unknown``, raised to the asker."""
 
     actor: str
-    """For the journal: ``user:ana``, ``hub``, ``admin:eve``, ``peer:1000``."""
+    """For the journal: ``user:ana``, ``hub``, ``admin:eve``, ``peer:bo``."""
 
 
 class Unknown(LookupError):

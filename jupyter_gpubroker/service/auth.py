@@ -69,8 +69,6 @@ class Principal:
     server: str | None = None
     """Session key of the one server its token belongs to."""
     scopes: frozenset[str] = frozenset()
-    uid: int | None = None
-    """Of a peer."""
 
     @property
     def sees_all(self) -> bool:
@@ -84,7 +82,7 @@ class Principal:
             case PrincipalKind.HUB:
                 return "hub"
             case PrincipalKind.PEER:
-                return f"peer:{self.uid}"
+                return f"peer:{self.user}"
             case kind:
                 return f"{kind.value}:{self.user}"
 
@@ -209,7 +207,7 @@ class PeerAuth:
             raise Forbidden("your user is not known on this machine: are you in a container?")
         if not self._shared and uid not in self._admins:
             raise Forbidden("this broker belongs to another user")
-        return Principal(PrincipalKind.PEER, account(uid), admin=uid in self._admins, uid=uid)
+        return Principal(PrincipalKind.PEER, account(uid), admin=uid in self._admins)
 
 
 def account(uid: int) -> str:

@@ -286,7 +286,7 @@ async def test_two_accounts_cannot_touch_each_others_work(house: House, open_tmp
     ((status, _),) = await ask_as(54321, url, ("POST", f"{path}/cancel", {}))
     assert status == 200
     entry = house.desk.stage.store.data.entries[-1]
-    assert (entry.actor, entry.job) == ("peer:54321", job["id"])
+    assert (entry.actor, entry.job) == ("peer:uid-54321", job["id"])
 
 
 @pytest.mark.asyncio
