@@ -80,7 +80,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         jobs=dict(world.alive),
         usage=_usage(world, now),
         idle=idle,
-        memory_mib=world.memory_mib,
+        memory_mib=dict(world.memory_mib),
         quarantined=tuple(world.quarantined),
         barred=_barred(world),
         promised=dict(world.plan.promise),

@@ -27,6 +27,7 @@ from .model import (
     State,
     Why,
 )
+from .on_demand import OnDemand
 from .placement import Ask, Packing, fit
 from .preemption import Told, Victim, Way, make_way, minimal, recallable, victims
 from .quota import Limits, ends
@@ -238,9 +239,20 @@ class Cycle:
         return [victim.job for victim in self._victims(job)]
 
     def plan(self, line: Sequence[Job]) -> Plan:
-        """The outcome, with a place in the line for everybody who still waits."""
+        """The outcome, with a reason for everybody who still waits."""
         asked = {**self._asked, **self._notices}
         spared = [job.id for job in self.recalled]
+        return Plan(
+            place=tuple((id_, where) for id_, (_, where) in self.placed.items()),
+            notice=tuple((id_, notice) for id_, notice in asked.items() if id_ not in spared),
+            reprieve=tuple(id_ for id_ in spared if id_ not in asked),
+            why=OnDemand(lambda: self._why(line)),
+            next=self._next(line) if len(line) > len(self.placed) else None,
+            promise=tuple((id_, where) for id_, (_, where) in self.promised.items()),
+        )
+
+    def _why(self, line: Sequence[Job]) -> dict[JobId, Why]:
+        """A place in the line and a reason for everybody in it."""
         explainer = reasons.Explainer(self)
         considered = self.policy.jobs_considered
         why: dict[JobId, Why] = {}
@@ -251,14 +263,7 @@ class Cycle:
         for _, job in sorted(self.snapshot.jobs.items()):
             if job.state is State.HELD:
                 why[job.id] = Why(Blocked.HELD, "held back by its owner until released")
-        return Plan(
-            place=tuple((id_, where) for id_, (_, where) in self.placed.items()),
-            notice=tuple((id_, notice) for id_, notice in asked.items() if id_ not in spared),
-            reprieve=tuple(id_ for id_ in spared if id_ not in asked),
-            why=why,
-            next=self._next(line) if why else None,
-            promise=tuple((id_, where) for id_, (_, where) in self.promised.items()),
-        )
+        return why
 
     def _victims(self, job: Job) -> tuple[Victim, ...]:
         return tuple(
@@ -302,8 +307,11 @@ class Cycle:
             self._failed[step, job.kind, shape(job.request)] = True
 
     def _next(self, line: Sequence[Job]) -> Seconds | None:
-        """When a shield or an avoided node ends: the changes that are no event."""
+        """When a shield or an avoided node ends: the changes that are no event. At once where
+        some started, and others were too far behind to have their turn."""
         jobs, now = self.snapshot.jobs, self.snapshot.now
+        if self.placed and len(line) > self.policy.jobs_considered:
+            return now
         shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
         avoided = [until for job in line for _, until in job.avoid]
         return min((time for time in (*shields, *avoided) if time > now), default=None)

@@ -50,6 +50,20 @@ def test_the_next_in_line_gets_the_last_gpu() -> None:
     assert plan.why["second"].position == 1
 
 
+def test_who_was_too_far_behind_has_a_turn_as_soon_as_others_have_started() -> None:
+    world = World().add(node("node1", 4))
+    world.policy = policy(jobs_considered=2)
+    for name in "abcde":
+        world.waits(name, ask(1))
+    for started in ("ab", "cd"):
+        plan = world.plan()
+        assert sorted(dict(plan.place)) == list(started)
+        assert plan.next == world.now
+        world.apply(plan)
+    plan = world.plan()
+    assert (plan.place, plan.next) == ((), None)
+
+
 def test_a_promise_ahead_is_not_taken_by_somebody_behind() -> None:
     world = World().add(node("node1", 2))
     world.stops("old", on("node1/0"))

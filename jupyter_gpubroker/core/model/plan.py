@@ -104,6 +104,7 @@ class Plan:
     notice: tuple[tuple[JobId, Notice], ...] = ()
     reprieve: tuple[JobId, ...] = ()
     why: Mapping[JobId, Why] = field(default_factory=dict)
+    """Made at the first look, for it costs more than all else: few Plans are looked at."""
     next: Seconds | None = None
     """When to look again without an event (shields, idleness, affinity)."""
     promise: tuple[tuple[JobId, Placement], ...] = ()
