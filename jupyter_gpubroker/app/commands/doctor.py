@@ -23,7 +23,7 @@ from .command import FAILED, NO_TOKEN, OK, UNREACHABLE, Command
 NAME = "jupyter-gpubroker"
 _PARTS = ("jupyterhub", "jupyterlab", "jupyter-server", "jupyter-client")
 _STREAM_PATIENCE_S = 10.0
-_INSTALL = "install the wheel of this version into the environment that jupyter lab runs in"
+_INSTALL = "install the wheel into the environment that jupyter lab runs in: docs/how-to/install.md"
 _NO_BROKER = (
     "of a Hub: sudo jupyter gpubroker doctor --hub STATE_DIR, on its machine; of your own: "
     "start JupyterLab; another one: --url, or GPUBROKER_URL"
@@ -44,8 +44,9 @@ class Finding:
     remedy: str = ""
 
     def __str__(self) -> str:
-        remedy = f"\n      {self.remedy}" if self.remedy else ""
-        return f"{'ok  ' if self.ok else 'FAIL'}  {self.name}: {self.text}{remedy}"
+        heading = f"{'ok  ' if self.ok else 'FAIL'}  {self.name}: {self.text}"
+        lines = [*heading.splitlines(), *filter(None, [self.remedy])]
+        return "\n      ".join(lines)
 
 
 class DoctorApp(Command):
