@@ -237,7 +237,8 @@ export function deviceWords(device: IDevice, node: INode): string {
   } else if (used > 0) {
     const share = used >= 1000 ? 'in use' : `${Math.round(used / 10)} % in use`;
     const who = device.users.length ? ` by ${names(device.users)}` : '';
-    const kinds = device.kinds.length ? ` (${names(device.kinds)})` : '';
+    const words = device.kinds.map(kind => (kind === 'batch' ? 'job' : kind));
+    const kinds = words.length ? ` (${names(words)})` : '';
     said = share + who + kinds;
   }
   return `${what} (${chip}): ${said}${device.mine ? '; yours' : ''}`;

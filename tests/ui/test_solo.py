@@ -41,7 +41,7 @@ def test_half_a_gpu_is_asked_for_used_parked_resumed_by_a_cell_and_released(
     sidebar.ask_for("0.5", "1 h")
     sidebar.is_title("GPU attached")
     expect(sidebar.my_gpu).to_contain_text("0.5 GPU on node1, GPU 0")
-    expect(sidebar.my_gpu).to_contain_text(re.compile(r"Time left\s*(59 min \d\d s|1 h)"))
+    expect(sidebar.my_gpu).to_contain_text(re.compile(r"(59 min \d\d s|1 h) left"))
     expect(sidebar.my_gpu).to_contain_text("Simulated GPUs: hold() keeps to the memory of a share")
     expect(sidebar.my_gpu.locator(".gpub-kernel")).to_have_text("work.ipynbhas the GPU")
     mine = sidebar.device("node1", 0)

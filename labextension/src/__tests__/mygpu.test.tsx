@@ -113,7 +113,7 @@ test('to stop waiting keeps what is parked', async () => {
 test('a running session says where it is, how long, and what is guaranteed', () => {
   open({ session: session({ idle: { idle: false, since: null, after: 600, facts: '' } }) });
   expect(page.text).toMatch(/GPU attached0\.5 GPU on node1, GPU 0 \(A100\)/);
-  expect(page.text).toMatch(/Time left1 h/);
+  expect(page.text).toMatch(/Yours until .*1 h left/);
   expect(page.text).toMatch(/IdleNo, in use/);
   expect(page.text).toMatch(/Memory is shared by agreement\./);
 });
@@ -125,20 +125,20 @@ test('the clocks tick with the time they are given', () => {
   page.show(
     <MyGPU state={world({ session: running })} now={NOON + 540} actions={server.actions} />
   );
-  expect(page.text).toMatch(/Time left51 min 00 s/);
+  expect(page.text).toMatch(/51 min 00 s left/);
   expect(page.text).toMatch(/10 min 00 s.*It goes when somebody needs it\./);
 });
 
 test('keep is offered only to a session that is idle for long and has one left', () => {
   const idle = { idle: true, since: NOON - 900, after: 600, facts: '' };
   open({ session: session({ idle }) });
-  expect(page.buttons).toEqual(['Extend…', 'Keep', 'Park', 'Release']);
+  expect(page.buttons).toEqual(['Extend', 'Keep', 'Park', 'Release']);
   page.close();
   open({ session: session({ idle: { ...idle, idle: false, since: NOON - 10 } }) });
-  expect(page.buttons).toEqual(['Extend…', 'Park', 'Release']);
+  expect(page.buttons).toEqual(['Extend', 'Park', 'Release']);
   page.close();
   open({ session: session({ idle, keeps_left: 0 }) });
-  expect(page.buttons).toEqual(['Extend…', 'Park', 'Release']);
+  expect(page.buttons).toEqual(['Extend', 'Park', 'Release']);
 });
 
 test('a release is asked about, a no changes nothing', async () => {
@@ -166,12 +166,25 @@ test('documents are saved before the GPU is given up', async () => {
 
 test('an extension is asked for in seconds and never beyond the class', async () => {
   open({ session: session({ lease: lease({ since: NOON - 3600, expires: NOON + 18000 }) }) });
-  await page.press('Extend…');
+  await page.press('Extend');
   expect(page.options('Extend by')).toEqual(['30 min', '1 h', '2 h']);
   await page.choose('Extend by', '1800');
   await page.press('Extend');
   expect(server.posts).toEqual([['api/sessions/s-abc/extend', { time: 1800 }]]);
-  expect(page.buttons).toContain('Extend…');
+  expect(page.buttons).toContain('Park');
+});
+
+test('Escape and Cancel fold the choice of an extension and ask for nothing', async () => {
+  open({ session: session() });
+  await page.press('Extend');
+  expect(page.buttons).toEqual(['Extend', 'Cancel']);
+  await page.key('Escape');
+  expect(page.buttons).toEqual(['Extend', 'Park', 'Release']);
+  expect(document.activeElement?.textContent).toBe('Extend');
+  await page.press('Extend');
+  await page.press('Cancel');
+  expect(page.buttons).toEqual(['Extend', 'Park', 'Release']);
+  expect(server.posts).toEqual([]);
 });
 
 test('a session at the limit of its class is not offered an extension', () => {
@@ -182,7 +195,7 @@ test('a session at the limit of its class is not offered an extension', () => {
 test('a leaving session says who needs it, when it goes and what is kept', async () => {
   open({ session: session({ state: 'draining', since: NOON - 20, notice: notice() }) });
   expect(page.text).toMatch(/GPU leaves soon/);
-  expect(page.text).toMatch(/Leaves in1 min 40 s/);
+  expect(page.text).toMatch(/Leaves at .*in 1 min 40 s/);
   expect(page.text).toMatch(/trainer needs this GPU for train-ddp\.Keep/);
   await page.press('Keep (2 left)');
   await page.press('Give it now');

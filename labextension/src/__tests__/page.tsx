@@ -44,6 +44,12 @@ export class Page {
     await React.act(async () => (button as HTMLButtonElement).click());
   }
 
+  /** A key, pressed where the focus is. */
+  async key(key: string): Promise<void> {
+    const event = new KeyboardEvent('keydown', { key, bubbles: true });
+    await React.act(async () => void document.activeElement?.dispatchEvent(event));
+  }
+
   async choose(label: string, value: string): Promise<void> {
     const select = this.all('label')
       .find(item => item.firstElementChild?.textContent === label)

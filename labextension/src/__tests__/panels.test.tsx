@@ -139,7 +139,7 @@ describe('cluster', () => {
 
   test('a cell is filled by what is in use and says so to everybody', async () => {
     open(Cluster, { nodes: [node({ devices: [busy, device({ uuid: 'GPU-1-1', index: 1 })] })] });
-    const words = 'GPU 0 on node1 (A100, 80 GiB): 75 % in use by ben (batch)';
+    const words = 'GPU 0 on node1 (A100, 80 GiB): 75 % in use by ben (job)';
     expect(page.buttons).toEqual([words, 'GPU 1 on node1 (A100, 80 GiB): free']);
     expect(page.all('.gpub-cellFill').map(item => item.getAttribute('style'))).toEqual([
       'height: 75%;',
@@ -151,7 +151,7 @@ describe('cluster', () => {
 
   test('the legend explains the colours that are there and no others', () => {
     open(Cluster, { nodes: [node({ devices: [busy, device({ uuid: 'GPU-1-1', mine: true })] })] });
-    expect(page.all('.gpub-legend li').map(item => item.textContent)).toEqual(['Batch', 'Yours']);
+    expect(page.all('.gpub-legend li').map(item => item.textContent)).toEqual(['Job', 'Yours']);
     page.close();
     open(Cluster, {});
     expect(page.all('.gpub-legend')).toEqual([]);

@@ -8,7 +8,7 @@ import { Empty, IPanelProps, Unknown } from '../ui';
 
 const LEGEND: [Colour, string][] = [
   ['session', 'Session'],
-  ['batch', 'Batch'],
+  ['batch', 'Job'],
   ['leaving', 'Leaving'],
   ['quarantined', 'Quarantined'],
   ['unusable', 'Not usable']

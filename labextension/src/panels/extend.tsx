@@ -19,6 +19,7 @@ interface IExtendProps {
 
 export function Extend({ session, state, runner, extend, children }: IExtendProps): JSX.Element {
   const [open, setOpen] = React.useState(false);
+  const [opened, setOpened] = React.useState(false);
   const steps = extensions(session, state);
   const [seconds, setSeconds] = React.useState(3600);
   const chosen = steps.includes(seconds) ? seconds : (steps[0] ?? 0);
@@ -30,9 +31,14 @@ export function Extend({ session, state, runner, extend, children }: IExtendProp
             type="button"
             className="gpub-button gpub-mod-plain"
             aria-expanded="false"
-            onClick={() => setOpen(true)}
+            title="Ask for more time"
+            autoFocus={opened}
+            onClick={() => {
+              setOpen(true);
+              setOpened(true);
+            }}
           >
-            Extend…
+            Extend
           </button>
         )}
         {children}
@@ -40,9 +46,17 @@ export function Extend({ session, state, runner, extend, children }: IExtendProp
     );
   }
   return (
-    <div className="gpub-verbs gpub-extend">
+    <div
+      className="gpub-verbs gpub-extend"
+      onKeyDown={event => {
+        if (event.key === 'Escape') {
+          event.stopPropagation();
+          setOpen(false);
+        }
+      }}
+    >
       <label>
-        <span>Extend by</span>
+        <span className="gpub-hidden">Extend by</span>
         <select autoFocus value={chosen} onChange={event => setSeconds(Number(event.target.value))}>
           {steps.map(step => (
             <option key={step} value={step}>
@@ -61,7 +75,7 @@ export function Extend({ session, state, runner, extend, children }: IExtendProp
         }}
       />
       <button type="button" className="gpub-button gpub-mod-plain" onClick={() => setOpen(false)}>
-        Back
+        Cancel
       </button>
     </div>
   );

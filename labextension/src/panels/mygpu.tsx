@@ -102,17 +102,15 @@ function Clocks({ session, now }: { session: IJob; now: number }): JSX.Element |
     <div className="gpub-clocks">
       {notice !== null && (
         <Meter
-          label="Leaves in"
-          value={countdown(notice.deadline - now)}
-          note={`At ${clockTime(notice.deadline, now)}`}
+          label={`Leaves at ${clockTime(notice.deadline, now)}`}
+          value={`in ${countdown(notice.deadline - now)}`}
           part={(notice.deadline - now) / Math.max(1, notice.deadline - session.since)}
           tone="warn"
         />
       )}
       <Meter
-        label="Time left"
-        value={countdown(left)}
-        note={`Until ${clockTime(lease.expires, now)}`}
+        label={`Yours until ${clockTime(lease.expires, now)}`}
+        value={`${countdown(left)} left`}
         part={left / span}
         tone={left < 900 ? 'warn' : 'good'}
       />
