@@ -47,9 +47,7 @@ def parse(url: str) -> sa.URL:
             return parsed.set(drivername="sqlite")
         case "postgresql" | "postgresql+psycopg":
             if importlib.util.find_spec("psycopg") is None:
-                raise StoreError(
-                    "PostgreSQL needs psycopg: pip install 'jupyter-gpubroker[postgres]'"
-                )
+                raise StoreError("PostgreSQL needs psycopg: pip install 'psycopg[binary]'")
             return parsed.set(drivername="postgresql+psycopg")
     raise StoreError(
         f"{parsed.drivername}: no such store; use sqlite:///PATH or "

@@ -212,6 +212,18 @@ def _understood(arguments: list[str]) -> ServeApp:
     return app
 
 
+def test_a_broker_with_a_unit_takes_its_database_from_the_file_of_the_page(tmp_path: Path) -> None:
+    page = (ROOT / "docs/how-to/hub.md").read_text().partition("## Another database")[2]
+    file = tmp_path / "gpubroker_config.py"
+    file.write_text(page.partition("```python\n")[2].partition("```")[0])
+    unit = (HUB_CONFIG / "systemd/jupyter-gpubroker.service").read_text()
+    (start,) = (line for line in unit.splitlines() if line.startswith("ExecStart="))
+    app = ServeApp()
+    app.initialize([*start.split()[2:], f"--config={file}"])
+    assert app.store == "postgresql+psycopg://gpubroker:PASSWORD@db.example/gpubroker"
+    assert app.state_dir == "/var/lib/jupyter-gpubroker", "the command line goes on to count"
+
+
 # --- hub_config/ ------------------------------------------------------------------------
 
 

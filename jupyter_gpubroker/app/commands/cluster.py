@@ -95,7 +95,8 @@ def parse(name: str) -> Policy:
         return policies.parse(text)
     except Refusal as refusal:
         head, *rest = refusal.message.splitlines()
-        where = "\n".join([f"{head} in {name}", *rest])
+        file = "standard input" if name == "-" else name
+        where = "\n".join([f"{head} in {file}", *rest])
         raise Refusal(refusal.field, where, refusal.remedy) from None
 
 
