@@ -8,11 +8,13 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 from jupyter_gpubroker.hub import configure
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821 - given by JupyterHub
 
+here = Path(__file__).resolve().parent
 root = Path(os.environ["DEMO_ROOT"])
 homes = root / "homes"
 homes.mkdir(exist_ok=True)
@@ -36,6 +38,16 @@ c.SimpleLocalProcessSpawner.home_dir_template = str(homes / "{username}")
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
 c.Spawner.default_url = "/lab"
 c.Spawner.http_timeout = 120
+
+
+def furnish(spawner: Any) -> None:
+    """A new home: a first notebook, and JupyterLab opens it with the GPU sidebar beside it."""
+    home = Path(spawner.home_dir)
+    if not home.exists():
+        shutil.copytree(here / "home", home)
+
+
+c.Spawner.pre_spawn_hook = furnish
 if os.geteuid() == 0:
     c.Spawner.args = ["--allow-root"]
 
@@ -45,6 +57,6 @@ configure(
     spawner="simple",
     devices=os.environ["DEMO_DEVICES"],
     run_as="self",
-    policy_file=Path(__file__).resolve().parent / "policy.yaml",
+    policy_file=here / "policy.yaml",
     url=f"http://127.0.0.1:{os.environ['DEMO_BROKER_PORT']}",
 )

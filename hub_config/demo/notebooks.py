@@ -84,11 +84,21 @@ class Person:
         url = f"/user/{self.name}/{path}"
         return await self.web.request(method, url, json=body, headers=headers)
 
-    async def notebook(self, path: str = "demo.ipynb") -> Notebook:
-        """Open a new notebook with a Python kernel."""
-        content = {"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    async def save(self, path: str, cells: list[dict[str, Any]]) -> None:
+        """Save a notebook, as JupyterLab does."""
+        kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+        content = {
+            "cells": cells,
+            "metadata": {"kernelspec": kernelspec},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
         model = {"type": "notebook", "format": "json", "content": content}
         (await self.server("PUT", f"api/contents/{path}", model)).raise_for_status()
+
+    async def notebook(self, path: str = "demo.ipynb") -> Notebook:
+        """Open a new notebook with a Python kernel."""
+        await self.save(path, [])
         wish = {"path": path, "type": "notebook", "name": path, "kernel": {"name": "python3"}}
         answer = await self.server("POST", "api/sessions", wish)
         answer.raise_for_status()
@@ -96,7 +106,7 @@ class Person:
         url = f"{self.hub.replace('http', 'ws', 1)}/user/{self.name}/api/kernels/{kernel}/channels"
         headers = {"Authorization": f"token {self.token}"}
         socket = await websocket_connect(HTTPRequest(url, headers=headers))
-        return Notebook(self, kernel, socket)
+        return Notebook(self, path, kernel, socket)
 
     async def _api(self, method: str, path: str, body: object = None) -> Any:
         headers = {"X-XSRFToken": self._xsrf("/hub/"), "Referer": f"{self.hub}/hub/home"}
@@ -117,23 +127,48 @@ class Cell:
     """A cell that was run: its output so far, and how it ended."""
 
     code: str
-    text: str = ""
-    displays: dict[str, str] = field(default_factory=dict)
-    """Display id -> its newest text."""
+    number: int | None = None
+    """What stands in the brackets beside it."""
+    outputs: list[dict[str, Any]] = field(default_factory=list)
+    """In the form of a notebook file."""
+    displays: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Display id -> the output that an update changes."""
     errors: list[str] = field(default_factory=list)
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
+    def text(self) -> str:
+        """What was printed, and the result."""
+        return "".join(map(_text, self._outputs(display_data=False)))
+
+    @property
     def shown(self) -> str:
         """Everything a reader of the notebook sees."""
-        return self.text + "".join(self.displays.values())
+        return self.text + "".join(map(_text, self._outputs(display_data=True)))
+
+    def _outputs(self, *, display_data: bool) -> list[dict[str, Any]]:
+        return [o for o in self.outputs if (o["output_type"] == "display_data") is display_data]
+
+    def saved(self, number: int) -> dict[str, Any]:
+        """As the notebook's cell of this number; trusted, since whoever saves it ran it."""
+        return {
+            "cell_type": "code",
+            "id": f"cell-{number}",
+            "metadata": {"trusted": True},
+            "source": self.code.strip(),
+            "execution_count": self.number,
+            "outputs": self.outputs,
+        }
 
 
 class Notebook:
     """A notebook's kernel over its websocket."""
 
-    def __init__(self, owner: Person, kernel: str, socket: WebSocketClientConnection) -> None:
+    def __init__(
+        self, owner: Person, path: str, kernel: str, socket: WebSocketClientConnection
+    ) -> None:
         self.owner = owner
+        self.path = path
         self.kernel = kernel
         self._socket = socket
         self._cells: dict[str, Cell] = {}
@@ -174,6 +209,11 @@ class Notebook:
             raise RuntimeError("\n".join(cell.errors))
         return cell.shown
 
+    async def save(self, *more: str) -> None:
+        """Save the cells that were run, with what stands below them, and more to be run."""
+        cells = [*self._cells.values(), *map(Cell, more)]
+        await self.owner.save(self.path, [c.saved(n) for n, c in enumerate(cells, 1)])
+
     def close(self) -> None:
         """Close the page; the kernel lives on."""
         self._reader.cancel()
@@ -193,23 +233,37 @@ class Notebook:
         name = content.get("transient", {}).get("display_id", "")
         for cell in self._cells.values():
             if name in cell.displays:
-                cell.displays[name] = content["data"].get("text/plain", "")
+                cell.displays[name].update(data=content["data"], metadata=content["metadata"])
 
 
 def _take(cell: Cell, message: dict[str, Any]) -> None:
     content, kind = message["content"], message["msg_type"]
     match kind:
+        case "execute_input":
+            cell.number = content["execution_count"]
         case "stream":
-            cell.text += content["text"]
-        case "execute_result":
-            cell.text += content["data"].get("text/plain", "")
-        case "display_data":
-            name = content.get("transient", {}).get("display_id", "")
-            cell.displays[name] = content["data"].get("text/plain", "")
+            _print(cell, content["name"], content["text"])
+        case "execute_result" | "display_data":
+            name = content.pop("transient", {}).get("display_id", "")
+            cell.outputs.append({"output_type": kind, **content})
+            cell.displays[name] = cell.outputs[-1]
         case "error":
+            cell.outputs.append({"output_type": kind, **content})
             cell.errors.append(_plain("\n".join(content["traceback"])))
         case "status" if content["execution_state"] == "idle":
             cell.done.set()
+
+
+def _print(cell: Cell, name: str, text: str) -> None:
+    last = cell.outputs[-1] if cell.outputs else {}
+    if last.get("name") == name:
+        last["text"] += text
+    else:
+        cell.outputs.append({"output_type": "stream", "name": name, "text": text})
+
+
+def _text(output: dict[str, Any]) -> str:
+    return str(output.get("text") or output.get("data", {}).get("text/plain", ""))
 
 
 def _plain(text: str) -> str:

@@ -18,6 +18,21 @@ from pathlib import Path
 from hub import Hub
 from story import Broken, Story
 
+INVITATION = """
+    {hub.url}    password {hub.password}
+
+{people}
+The GPU icon on the left shows and hides who has what and who waits for whom.
+Ctrl-C ends the demo and removes everything it made.
+"""
+PEOPLE = """\
+Log in as
+    nb1         its GPU is back: demo.ipynb goes on in the same process
+    nb2         parked: run the last cell of demo.ipynb, and its GPUs come back
+    trainer     the job "train" and its log
+    a new name  to ask for GPUs yourself"""
+ANY = "Log in with any name."
+
 REPORT = Path(__file__).resolve().parents[2] / "demo-report.json"
 
 
@@ -34,23 +49,18 @@ async def main() -> int:
     try:
         print("starting JupyterHub and the broker …", flush=True)
         await hub.start()
-        _invite(hub)
         if not real:
             failed = await _play(hub, ended)
-        if not leave:
-            _invite(hub)
-            print("Ctrl-C ends the demo and removes everything it made.", flush=True)
+        if not leave and not ended.is_set():
+            print(INVITATION.format(hub=hub, people=ANY if real or failed else PEOPLE), flush=True)
             await ended.wait()
     except RuntimeError as error:
         failed = str(error)
     finally:
+        print("ending …", flush=True)
         await asyncio.to_thread(hub.stop)
     print(f"demo: {failed or 'ok'}", flush=True)
     return 1 if failed else 0
-
-
-def _invite(hub: Hub) -> None:
-    print(f"\n    {hub.url}    any name, password {hub.password}\n", flush=True)
 
 
 async def _play(hub: Hub, ended: asyncio.Event) -> str:
@@ -68,10 +78,11 @@ async def _play(hub: Hub, ended: asyncio.Event) -> str:
         failed = str(error) or type(error).__name__
         if not isinstance(error, Broken):
             traceback.print_exception(error)
-        print(f"--- {hub.log}\n{hub.tail()}", flush=True)
+        print(f"--- {hub.log}\n{hub.tail()}\n\nthe story broke: {failed}", flush=True)
     await story.close()
     report = {"result": failed or "ok", "timeline": story.timeline}
     REPORT.write_text(json.dumps(report, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    print(f"what happened when is in {REPORT.name}", flush=True)
     return failed
 
 

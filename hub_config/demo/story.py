@@ -14,7 +14,8 @@ from notebooks import Cell, Notebook, Person, until
 
 from jupyter_gpubroker.client import AsyncClient
 
-SCRIPT = (Path(__file__).resolve().parent / "train.py").read_text(encoding="utf-8")
+TRAIN = (Path(__file__).resolve().parent / "train.py").read_text(encoding="utf-8")
+SCRIPT = TRAIN.partition("\n")[2]  # a cell needs no licence line
 
 # account -> (GPUs asked for, MiB to hold on each)
 NOTEBOOKS = {
@@ -27,6 +28,11 @@ NOTEBOOKS = {
 EXPECTED_NODES = {"nb1": "node1", "nb2": "node1", "nb3": "node1", "nb4": "node2", "nb5": "node2"}
 VICTIMS = ("nb1", "nb2", "nb4")
 
+OPENING = (
+    "two simulated machines with four GPUs each; nb1 … nb5 are researchers with notebooks, "
+    "trainer has a job that needs six GPUs"
+)
+
 HOLD = """
 import os
 from jupyter_gpubroker.devices.simulated import hold
@@ -35,6 +41,7 @@ story = "the variable of {name}"
 print(os.environ["CUDA_VISIBLE_DEVICES"], os.getpid())
 """
 WAIT = HOLD + "\nimport threading\nthreading.Event().wait()\n"
+AGAIN = "held.touch()\nprint(story, os.getpid())"
 
 
 class Broken(Exception):
@@ -75,11 +82,15 @@ class Story:
 
     async def play(self) -> None:
         """All five steps; Broken, TimeoutError or RuntimeError if one fails."""
+        self.say(OPENING)
         await self._first_notebook()
         await self._more_notebooks()
         job, cell = await self._submit()
         await self._train(job, cell)
         await self._resume()
+        for name, actor in self.actors.items():
+            assert actor.notebook is not None
+            await actor.notebook.save(*([AGAIN] if name in ("nb2", "nb4") else []))
 
     async def close(self) -> None:
         """Close pages and connections; servers and kernels live on."""
@@ -128,7 +139,8 @@ class Story:
         session = await self._session(actor, "running")
         leased = {share.device for share in session.lease.shares}
         promise(set(actor.devices.split(",")) == leased, f"{name}'s kernel sees other GPUs")
-        self.say(f"{name}: its kernel (pid {actor.pid}) holds memory on {actor.devices}")
+        words = f"{name}: its kernel (pid {actor.pid}) holds memory of {await _gpus(actor)}"
+        self.say(words, devices=actor.devices.split(","))
 
     # --- step 2 -------------------------------------------------------------------------
 
@@ -141,7 +153,7 @@ class Story:
             actor.notebook = await actor.person.notebook()
             await self._hold(actor, WAIT if name == "nb5" else HOLD)
         trainer = await self._spawn("trainer", gpus="none")
-        trainer.notebook = await trainer.person.notebook("train.ipynb")
+        trainer.notebook = await trainer.person.notebook()
         promise(not await trainer.broker.sessions(), "trainer has a session")
         for name in ("nb1", "nb2", "nb3", "nb4"):
             await until(lambda n=name: self._idle(n), f"the broker to call {name} idle")
@@ -159,15 +171,22 @@ class Story:
         self.say("step 3: trainer submits 2 nodes × 3 GPUs with %%gpu_submit")
         trainer = self.actors["trainer"]
         assert trainer.notebook is not None
-        magic = f"%%gpu_submit --nodes 2 --gpus 3 --time 10m\n{SCRIPT}"
+        magic = f"%%gpu_submit --nodes 2 --gpus 3 --time 10m --name train\n{SCRIPT}"
         cell = await trainer.notebook.start(magic)
         job = await until(lambda: self._submitted(trainer), "the job to be in the queue")
         promise(job.state == "queued", f"it fits at once ({job.state})")
         why = await until(lambda: self._why(trainer, job.id), "the queue to say whom it waits for")
         users = ", ".join(sorted(why.waits_for_users))
-        self.say(f"{job.id} waits for {users}: {why.text}", waits_for=list(why.waits_for_users))
         promise(sorted(why.waits_for_users) == sorted(VICTIMS), f"it waits for {users}")
         promise(why.until, "the queue does not say until when")
+        self.say(
+            f"train waits for {users} until {_clock(why.until)}: they are idle, and have "
+            f"{why.until - time.time():.0f} s to say that they are not",
+            job=job.id,
+            why=why.text,
+            waits_for=list(why.waits_for_users),
+            until=why.until,
+        )
         await cell.done.wait()
         promise(not cell.errors, "\n".join(cell.errors))
         queue = await trainer.notebook.run("%gpu_queue")
@@ -189,14 +208,15 @@ class Story:
         self.say("step 4: the idle ones leave, then both agents start together")
         trainer = self.actors["trainer"]
         await until(lambda: self._state(trainer, job, "running"), "the gang to start")
-        self.say(f"{job}: both torchrun agents run")
+        self.say("train: both torchrun agents run")
         done = await until(
             lambda: self._state(trainer, job, "completed", "failed"), "the training to end", 150.0
         )
         promise(done.state == "completed", f"the training {done.state}: {done.outcome}")
         promise(done.attempt == 1, f"the training took {done.attempt} attempts")
         promise(done.gpu_seconds > 0, "no GPU-seconds were accounted")
-        self.say(f"{job}: completed", gpu_seconds=round(done.gpu_seconds, 1))
+        seconds = round(done.gpu_seconds, 1)
+        self.say(f"train: completed; it used {seconds:.0f} GPU-seconds", gpu_seconds=seconds)
         await self._check_notices(job)
         await self._check_logs(trainer, job, cell)
 
@@ -247,9 +267,9 @@ class Story:
         self.say("step 5: nb1 runs a cell; its session resumes by itself")
         actor = self.actors["nb1"]
         assert actor.notebook is not None
-        text = await actor.notebook.run('held.touch()\nprint(f"<{story}> <{os.getpid()}>")')
-        promise("<the variable of nb1>" in text, f"nb1's variable is gone:\n{text}")
-        promise(f"<{actor.pid}>" in text, f"nb1's kernel is another process:\n{text}")
+        text = await actor.notebook.run(AGAIN)
+        promise("the variable of nb1 " in text, f"nb1's variable is gone:\n{text}")
+        promise(f" {actor.pid}\n" in text, f"nb1's kernel is another process:\n{text}")
         session = await self._session(actor, "running", "starting")
         promise(session, "nb1's session does not run")
         self.say(f"nb1: the variable is there, in the same process (pid {actor.pid})")
@@ -259,6 +279,20 @@ def _printed(cell: Cell) -> re.Match[str] | None:
     if cell.errors:
         raise RuntimeError("\n".join(cell.errors))
     return re.search(r"(GPU-[\w,-]+) (\d+)", cell.text)
+
+
+async def _gpus(actor: Actor) -> str:
+    """The devices of an actor by the numbers that people know."""
+    words = []
+    for node in await actor.broker.nodes():
+        mine = [str(d.index) for d in node.devices if d.uuid in actor.devices.split(",")]
+        if mine:
+            words.append(f"GPU{'s' * (len(mine) > 1)} {', '.join(mine)} on {node.name}")
+    return ", ".join(words)
+
+
+def _clock(when: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(when))
 
 
 def _sentence(session: Any) -> str:
