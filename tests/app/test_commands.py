@@ -345,7 +345,8 @@ def test_elsewhere_the_only_session_is_meant(line: Line) -> None:
     session = line.do(lambda: line.desk.stage.session("ana", gpus=1))
     line.do(lambda: line.desk.run(5))
     assert line("session", "--json").json["id"] == session.id
-    assert line("session", "park", "--id", session.id).code == 0
+    assert line("session", "park", "--id", session.id, "--url", line.thread.house.url).code == 0
+    assert line("session", "resume", "--url", "foo").code == 1
     assert line("session", "park", "--id", "s-none").code == 1
 
 
@@ -449,11 +450,13 @@ def test_the_doctor_names_what_is_missing_and_a_remedy(
     line.desk.world.problems["policy"] = "policy.yaml: bad"
     done = line("doctor")
     assert done.code == 1
-    assert "FAIL  health: policy.yaml: bad" in done.out
+    assert "FAIL  health: policy.yaml: bad\n      what to do about it: docs/" in done.out
+    line.desk.world.problems["devices"] = "there is no NVIDIA driver here"
+    assert "no NVIDIA driver here\n      install NVIDIA's driver" in line("doctor").out
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "wrong")
     done = line("doctor")
     assert "FAIL  identity" in done.out
-    assert "JUPYTERHUB_API_TOKEN" in done.out
+    assert "set JUPYTERHUB_API_TOKEN to a token of yours" in done.out
     monkeypatch.setenv("GPUBROKER_URL", "http://127.0.0.1:9")
     done = line("doctor")
     assert done.code == 3

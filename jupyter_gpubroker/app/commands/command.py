@@ -128,7 +128,8 @@ class Command(JupyterApp):
 
 
 class Verbs:
-    """Words behind a command that have arguments of their own; --json may follow them too."""
+    """Words behind a command that have arguments of their own; what every command takes may
+    follow them too."""
 
     def __init__(self, parser: argparse.ArgumentParser, words: str, *, required: bool) -> None:
         self._verbs = parser.add_subparsers(dest="verb", required=required, metavar=words)
@@ -136,9 +137,10 @@ class Verbs:
     def add(self, word: str, does: str) -> argparse.ArgumentParser:
         """One more word; its parser."""
         parser = self._verbs.add_parser(word, help=does, description=does, allow_abbrev=False)
-        parser.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
+        unsaid: dict[str, Any] = {"default": argparse.SUPPRESS, "help": argparse.SUPPRESS}
+        parser.add_argument("--json", action="store_true", **unsaid)
+        for option in ("--url", "--config"):
+            parser.add_argument(option, **unsaid)
         return parser
 
 

@@ -24,13 +24,15 @@ NAME = "jupyter-gpubroker"
 _PARTS = ("jupyterhub", "jupyterlab", "jupyter-server", "jupyter-client")
 _STREAM_PATIENCE_S = 10.0
 _INSTALL = "install the wheel into the environment that jupyter lab runs in: docs/how-to/install.md"
+_DEGRADED = "what to do about it: docs/how-to/troubleshoot.md; more: the broker's log"
 _NO_BROKER = (
     "of a Hub: sudo jupyter gpubroker doctor --hub STATE_DIR, on its machine; of your own: "
     "start JupyterLab; another one: --url, or GPUBROKER_URL"
 )
+_NO_HUB_BROKER = "is it started? see the Hub's log, or systemctl status jupyter-gpubroker"
 _NO_DEVICES = (
-    "where the broker runs, nvidia-smi has to show them: install the NVIDIA driver there; "
-    "without GPUs: --devices=simulated:2x4 of serve, or GPUBROKER_SIMULATE=2x4 jupyter lab"
+    "install NVIDIA's driver where the broker runs, see that nvidia-smi shows the GPUs, and "
+    "restart the broker; to try it without GPUs: GPUBROKER_SIMULATE=2x4 where it is started"
 )
 
 
@@ -85,7 +87,8 @@ class DoctorApp(Command):
         except Refusal as refusal:
             yield Finding("broker", ok=False, text=str(refusal))
         except Unavailable as error:
-            yield Finding("broker", ok=False, text=str(error), remedy=_NO_BROKER)
+            remedy = _NO_HUB_BROKER if self.args.hub else _NO_BROKER
+            yield Finding("broker", ok=False, text=str(error), remedy=remedy)
 
 
 # --- this environment -------------------------------------------------------------------
@@ -154,7 +157,8 @@ def _health(health: HealthOut) -> Iterator[Finding]:
     if not health.problems:
         yield Finding("health", ok=True, text=health.status)
     for problem in health.problems:
-        yield Finding("health", ok=False, text=problem, remedy="see the broker's log")
+        remedy = _NO_DEVICES if "NVIDIA driver" in problem else _DEGRADED
+        yield Finding("health", ok=False, text=problem, remedy=remedy)
     try:
         here = version(NAME)
     except PackageNotFoundError:
@@ -168,10 +172,12 @@ def _nodes(client: Client) -> Finding:
     nodes = client.nodes()
     devices = [device for node in nodes for device in node.devices]
     usable = sum(device.usable for device in devices)
-    text = f"{len(nodes)} nodes, {len(devices)} GPUs, {usable} usable"
+    some = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    text = f"{some}, {len(devices)} GPUs, {usable} usable"
     notes = [*(node.note for node in nodes), *(device.note for device in devices)]
     text += "".join(f"; {note}" for note in dict.fromkeys(notes) if note)
-    return Finding("GPUs", usable > 0, text, "" if usable else _NO_DEVICES)
+    remedy = "" if usable else "nvidia-smi has to show them where the broker runs"
+    return Finding("GPUs", usable > 0, text, remedy)
 
 
 def _stream(client: Client) -> Finding:
