@@ -104,9 +104,11 @@ class RequestIn(In):
 
     nodes: int = Field(1, le=10**6)
     gpus: Amount = 1.0
-    memory: Amount | None = Field(None, description="instead of gpus: a share by memory, as 20GiB")
+    memory: Amount | None = Field(
+        None, description="instead of gpus: a share by memory, as 20GiB; a number counts MiB"
+    )
     cpus: float = Field(0, ge=0, le=10**6)
-    host_memory: Amount | None = None
+    host_memory: Amount | None = Field(None, description="as 64GiB; a number counts MiB")
     flavors: tuple[str, ...] = Field((), max_length=32)
     time: Amount | None = Field(None, description="leased time, as 2h; default: the class's")
 

@@ -42,6 +42,8 @@ SUBMITS: list[tuple[dict[str, Any], str]] = [
     ({"flavors": ["h9000"]}, "flavors"),
     ({"memory": "20 apples"}, "memory"),
     ({"memory": "9" * 400}, "memory"),
+    ({"memory": "20"}, "memory"),
+    ({"host_memory": "64"}, "host_memory"),
     ({"cpus": 1e308}, "request.cpus"),
     ({"time": "1000000000h"}, "time"),
     ({"time": "never"}, "time"),
