@@ -28,9 +28,9 @@ BYTES_MAX = 250_000
 
 sys.path.insert(0, str(DEMO))
 from notebooks import Person  # noqa: E402 - the demo's folder is no package
-from story import HOLD, NOTEBOOKS, SCRIPT, WAIT  # noqa: E402
+from story import HOLD, NOTEBOOKS, SCRIPT, VICTIMS, WAIT  # noqa: E402
 
-SUBMIT = "%gpu_submit --nodes 2 --gpus 3 --time 10m train.py"
+SUBMIT = "%gpu_submit --nodes 2 --gpus 3 --time 10m --name train train.py"
 # Time enough to take the pictures before the notebooks have left.
 GRACE = ("grace: 10s", "grace: 45s")
 MORE = """\
@@ -131,11 +131,13 @@ class Photographer:
         """Why the job waits, for whom and until when; in the light and in the dark."""
         output = trainer.run(0)
         row = trainer.sidebar.row("you")
-        for name in ("nb1", "nb2", "nb4"):
+        for name in VICTIMS:
             expect(row).to_contain_text(name)
             expect(output).to_contain_text(name)
         expect(trainer.sidebar.cluster.locator(".gpub-colour-leaving").first).to_be_visible()
-        expect(trainer.run(1)).to_contain_text("nb1, nb2, nb4")
+        queue = trainer.run(1)
+        for name in VICTIMS:
+            expect(queue).to_contain_text(name)
         self.take(trainer.page, "lab")
         trainer.theme("dark")
         self.take(trainer.page, "lab-dark")
@@ -150,6 +152,7 @@ class Photographer:
         """The live view of a job."""
         trainer.theme("light")
         expect(trainer.cell(0).locator(".jp-OutputArea")).to_contain_text("completed")
+        expect(trainer.sidebar.job("train")).to_contain_text("Completed")
         self.take(trainer.page, "job")
 
     def take(self, page: Page, name: str) -> None:
