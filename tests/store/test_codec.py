@@ -39,7 +39,7 @@ REQUESTS = st.builds(
 ) | st.builds(Request, gpu_milli=st.integers(1, 999))
 
 SHARES = st.builds(
-    Share, st.text(), st.text(), milli=st.integers(1, 1000), memory_mib=st.integers()
+    Share, st.text(), st.text(min_size=1), milli=st.integers(1, 1000), memory_mib=st.integers()
 )
 
 
