@@ -27,8 +27,8 @@ signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        print("grandchild", os.getpid(), flush=True)
-print("up", flush=True)
+        os.write(1, f"grandchild {os.getpid()}\\n".encode())  # whole: others print as well
+os.write(1, b"up\\n")
 while True:
     signal.pause()
 """
@@ -61,15 +61,15 @@ async def ended(engine: Engine, key: Key = KEY) -> Report:
     return report
 
 
-async def printed(engine: Engine, text: str, key: Key = KEY, rank: int = 0) -> str:
-    """Wait until a rank has printed ``text``; all that it printed."""
+async def printed(engine: Engine, text: str, key: Key = KEY, rank: int = 0, times: int = 1) -> str:
+    """Wait until a rank has printed ``text`` so often; all that it printed."""
 
     async def look() -> str:
         try:
             data = (await engine.logs(key, rank, 0, 1_000_000)).data.decode()
         except FileNotFoundError:
             return ""
-        return data if text in data else ""
+        return data if data.count(text) >= times else ""
 
     return await until_async(look, what=f"{text!r} of rank {rank}")
 
