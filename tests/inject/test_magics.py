@@ -57,7 +57,7 @@ def test_a_submitted_cell_is_shown_live_after_the_cell_has_returned(
 ) -> None:
     any_notebook.run("import os; os.environ['MY_API_KEY'] = 'x'")
     cell = any_notebook.run(
-        "%%gpu_submit --nodes 2 --gpus 3 --time 10m --name demo --no-torchrun\nprint('hi')\n"
+        "%%gpu_submit --nodes 2 --gpus 3 --time 10m --name demo --python /bin/true\nprint('hi')\n"
     )
     assert cell.status == "ok"
     assert "b-1 demo: queued" in cell.text

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpubroker.core.model import Request
 from jupyter_gpubroker.inject.gpubroker import submission
 from jupyter_gpubroker.inject.gpubroker.options import wants_torchrun
 from jupyter_gpubroker.inject.gpubroker.submission import (
     check_programs,
     clean_environment,
+    interpreter_of,
     prepare,
     script_at,
     settings_of,
 )
+from jupyter_gpubroker.service.launches import launch_of
+from jupyter_gpubroker.wire import SubmitIn
 
 INJECT = str(Path(submission.__file__).resolve().parent.parent)
 
@@ -197,6 +201,45 @@ def test_several_gpus_need_an_interpreter_that_has_torch(tmp_path: Path) -> None
     check_programs(sent, bare, torchrun=False)
     with pytest.raises(ValueError, match=r"bare has no torch.*--no-torchrun"):
         check_programs(sent, bare, torchrun=True)
+
+
+def test_other_programs_than_python_are_not_started_by_torchrun_and_need_no_torch(
+    tmp_path: Path,
+) -> None:
+    sent = prepare(["sleep", "1"], cwd=str(tmp_path), environ=dict(os.environ))
+    check_programs(sent, program(tmp_path, "bare", submission._NO_TORCH), torchrun=True)
+
+
+def test_the_interpreter_that_the_command_names_is_the_one_that_needs_torch(
+    tmp_path: Path,
+) -> None:
+    bare, full = program(tmp_path, "python3.98", submission._NO_TORCH), program(tmp_path, "full", 0)
+    sent = prepare([bare, "-m", "train"], cwd=str(tmp_path), environ=dict(os.environ))
+    with pytest.raises(ValueError, match=r"python3\.98 has no torch"):
+        check_programs(sent, full, torchrun=True)
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["train.py", "-x"],
+        ["python", "train.py"],
+        ["/opt/env/bin/python3.12", "-m", "train"],
+        ["-m", "train"],
+        ["sleep", "1"],
+        ["./train.sh"],
+        ["pythonic", "x"],
+        ["bpython", "x.py"],
+    ],
+)
+def test_the_broker_starts_the_same_interpreter_and_by_torchrun_only_python(
+    argv: list[str],
+) -> None:
+    body = SubmitIn(argv=tuple(argv), python="/opt/own/python")
+    launch = launch_of(body, Request(gpus=2))
+    interpreter = interpreter_of(argv, "/opt/own/python")
+    assert launch.torchrun is (interpreter is not None)
+    assert interpreter in (launch.python, None)
 
 
 def test_where_torch_cannot_be_looked_for_the_job_shows_what_is_wrong(tmp_path: Path) -> None:

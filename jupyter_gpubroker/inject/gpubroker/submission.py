@@ -80,17 +80,17 @@ def prepare(
 def check_programs(sent: Submission, python: str, *, torchrun: bool) -> None:
     """ValueError where the job could only fail: it would wait, others would leave for it, and
     then there is no such program, or no torch."""
-    first = sent.argv[0]
+    interpreter = interpreter_of(sent.argv, python)
+    program = interpreter or sent.argv[0]
     path = sent.env.get("PATH", os.defpath)
-    if first.endswith(".py") or first in sent.files or first.startswith("-") or torchrun:
-        first = python
-    if shutil.which(os.path.join(sent.cwd, first) if "/" in first else first, path=path) is None:
-        where = "" if "/" in first else " on PATH"
-        raise ValueError(f"{first}: there is no such program{where}")
-    if torchrun and not _has_torch(python, sent.env):
+    found = os.path.join(sent.cwd, program) if "/" in program else program
+    if shutil.which(found, path=path) is None:
+        where = "" if "/" in program else " on PATH"
+        raise ValueError(f"{program}: there is no such program{where}")
+    if torchrun and interpreter is not None and not _has_torch(interpreter, sent.env):
         raise ValueError(
-            f"several GPUs or nodes are started by torchrun, and {python} has no torch: install "
-            "it there, or say --no-torchrun to run the command once"
+            f"several GPUs or nodes are started by torchrun, and {interpreter} has no torch: "
+            "install it there, name another by --python, or on one node say --no-torchrun"
         )
 
 
@@ -143,6 +143,14 @@ def settings_of(settings: Iterable[str], environ: Mapping[str, str]) -> dict[str
             raise ValueError(f"{name} is not set; write {name}=VALUE")
         given[name] = value if equals else environ[name]
     return given
+
+
+def interpreter_of(argv: Sequence[str], python: str) -> Optional[str]:
+    """The interpreter that runs ``argv``, where ``python`` is meant if it names none; None if
+    another program is run, which torchrun does not start. The broker says the same."""
+    if _PYTHON.fullmatch(argv[0]):
+        return argv[0]
+    return python if argv[0].endswith(".py") or argv[0].startswith("-") else None
 
 
 def script_at(argv: Sequence[str]) -> Optional[int]:
