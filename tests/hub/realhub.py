@@ -266,6 +266,17 @@ class RealHub:
         with self.broker() as broker:
             return broker.server_state(server, user=user).session
 
+    def running(self, key: str) -> JobOut:
+        """The session of a server once it has its GPUs."""
+
+        def bound() -> JobOut | None:
+            session = self.session(key)
+            return session if session is not None and session.state == "running" else None
+
+        session = until(bound, timeout=PATIENCE_S, what=f"the session of {key}\n{self.log()}")
+        assert session is not None
+        return session
+
     def sessions(self, user: str) -> list[JobOut]:
         """All sessions that a user ever had, newest first."""
         with self.broker() as broker:

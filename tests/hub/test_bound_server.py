@@ -12,7 +12,6 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 
 from jupyter_gpubroker.devices.processes import process_of
-from jupyter_gpubroker.wire import JobOut
 from tests.until import until
 
 from .brokers import POLICY
@@ -88,22 +87,10 @@ def _answers(client: BlockingKernelClient) -> bool:
     return True
 
 
-def running(hub: RealHub, key: str) -> JobOut:
-    """The session of a server that is up."""
-
-    def bound() -> JobOut | None:
-        session = hub.session(key)
-        return session if session is not None and session.state == "running" else None
-
-    session = until(bound, timeout=PATIENCE_S, what=f"the session of {key}\n{hub.log()}")
-    assert session is not None
-    return session
-
-
 def test_a_kernel_inherits_the_gpu_and_a_cancel_gives_it_to_the_next(hub: RealHub) -> None:
     hub.spawn("ana/", gpus="1")
     server = hub.ready("ana/")
-    first = running(hub, "ana/")
+    first = hub.running("ana/")
     assert first.lease is not None
     with kernel(hub, "ana") as cells:
         device = cells.run("import os; print(os.environ['CUDA_VISIBLE_DEVICES'])")
@@ -121,7 +108,7 @@ def test_a_kernel_inherits_the_gpu_and_a_cancel_gives_it_to_the_next(hub: RealHu
         until(lambda: not hub.brokers(), timeout=PATIENCE_S, what="the broker to end with its Hub")
         hub.start()
         assert hub.ready("ana/") == server
-        assert running(hub, "ana/").attempt == first.attempt
+        assert hub.running("ana/").attempt == first.attempt
         assert cells.run("memory.touch(); print('there')") == "there"
 
     with hub.broker() as broker:
@@ -132,7 +119,7 @@ def test_a_kernel_inherits_the_gpu_and_a_cancel_gives_it_to_the_next(hub: RealHu
 
     hub.spawn("bo/", gpus="1")
     hub.ready("bo/")
-    second = running(hub, "bo/")
+    second = hub.running("bo/")
     assert second.id == waiting.id, "who asks again in time has the same place"
     assert second.lease is not None
     assert second.lease.shares == first.lease.shares

@@ -23,7 +23,7 @@ async def waits_for_the_package(broker: Broker, key: str) -> JobOut | None:
     return session if told else None
 
 
-class Kept(logging.Handler):
+class HubLog(logging.Handler):
     """What a Hub logs, whatever other Hubs of this process have made of its loggers."""
 
     def __init__(self, hub: Hub) -> None:
@@ -40,7 +40,7 @@ async def test_a_server_that_never_says_hello_is_told_of_in_the_queue_and_in_the
     hub: Hub, broker: Broker
 ) -> None:
     await hub.start(hello_timeout=0.1)
-    log = Kept(hub)
+    log = HubLog(hub)
     await hub.spawn("ana/", gpus="1")
     session = await until_async(lambda: waits_for_the_package(broker, "ana/"), what="the reason")
     assert session.state == "queued", "its GPU is not lost on a server that cannot use it"
@@ -66,7 +66,7 @@ async def test_in_start_mode_its_grant_goes_to_the_next(hub: Hub, broker: Broker
 
 async def test_a_server_without_a_session_is_no_news(hub: Hub, broker: Broker) -> None:
     await hub.start(hello_timeout=0.1)
-    log = Kept(hub)
+    log = HubLog(hub)
     await hub.spawn("ana/", gpus="none")
     spawner = hub.spawner("ana/")
     await until_async(lambda: spawner._hello_due < 0, what="the Hub to have asked")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpubroker.wire import JobOut
 from tests.until import until
 
 from .brokers import POLICY
-from .realhub import PATIENCE_S, RealHub
+from .realhub import RealHub
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(600)]
 
@@ -32,22 +31,10 @@ def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RealHub]:
         made.close()
 
 
-def running(hub: RealHub, key: str) -> JobOut:
-    """The session of a server once its kernels are bound."""
-
-    def bound() -> JobOut | None:
-        session = hub.session(key)
-        return session if session is not None and session.state == "running" else None
-
-    session = until(bound, timeout=PATIENCE_S, what=f"the session of {key}\n{hub.log()}")
-    assert session is not None
-    return session
-
-
 def test_a_server_gets_its_gpu_and_the_next_one_gets_it_after_that(hub: RealHub) -> None:
     hub.spawn("ana/", gpus="1")
     pid = hub.ready("ana/")
-    first = running(hub, "ana/")
+    first = hub.running("ana/")
     assert first.incarnation == int(hub.environment("ana/")["GPUBROKER_INCARNATION"])
 
     hub.spawn("bo/", gpus="1")
@@ -55,7 +42,7 @@ def test_a_server_gets_its_gpu_and_the_next_one_gets_it_after_that(hub: RealHub)
     assert waiting.state == "queued"
     hub.cancel("ana/")
     hub.ready("bo/")
-    second = running(hub, "bo/")
+    second = hub.running("bo/")
     assert second.id == waiting.id
     assert first.lease is not None
     assert second.lease is not None
