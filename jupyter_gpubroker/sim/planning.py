@@ -13,6 +13,7 @@ from ..core.model import (
     GPU_MILLI,
     LEASED,
     LEAVING,
+    TERMINAL,
     Class,
     Device,
     Holder,
@@ -48,7 +49,6 @@ from .world import WORLD_MAX, JobDoc, NodeDoc, WorldDoc
 
 Path = tuple[int | str, ...]
 PARK_S = 60.0
-ENDED = (State.COMPLETED, State.FAILED, State.CANCELLED)
 
 
 def plan(text: str) -> dict[str, Any]:
@@ -193,7 +193,7 @@ class _Reader:
 
     def _check_state(self, doc: JobDoc, path: Path) -> None:
         """What a job of that state has to say, and what it must not."""
-        if doc.state in ENDED:
+        if doc.state in TERMINAL:
             raise self._wrong((*path, "state"), f"{doc.id} has ended", "leave it out")
         if doc.state is State.PARKED and doc.kind is Kind.BATCH:
             raise self._wrong((*path, "state"), "a batch job is never parked", "queued")
@@ -306,7 +306,8 @@ class _Reader:
 
     def _usage(self) -> Mapping[tuple[str, str], float]:
         return {
-            (self._queue(each.queue, ("usage", index, "queue")), each.user): each.gpu_seconds * 1000
+            (self._queue(each.queue, ("usage", index, "queue")), each.user): each.gpu_seconds
+            * GPU_MILLI
             for index, each in enumerate(self.doc.usage)
         }
 

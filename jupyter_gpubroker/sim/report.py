@@ -10,7 +10,7 @@ from math import ceil
 from typing import Any
 
 from ..core.amounts import words_duration
-from ..core.model import Kind, Seconds, State
+from ..core.model import GPU_MILLI, LEASED, WAITING, Kind, Seconds, State
 from .notebooks import Cell, Notebook
 from .simulation import Level, Played, Record
 
@@ -38,7 +38,7 @@ def report(played: Played) -> dict[str, Any]:
     """Everything as JSON values; the same input gives the same."""
     jobs = [_job_item(played, record) for record in played.records if record.job]
     cells = list(_cell_items(played))
-    capacity = sum(len(node.devices) for node in played.workload.nodes.values()) * 1000
+    capacity = sum(len(node.devices) for node in played.workload.nodes.values()) * GPU_MILLI
     return {
         "jobs": _counts(played),
         "waits": spread(item.wait for item in jobs),
@@ -132,7 +132,6 @@ def _cell_items(played: Played) -> Iterable[Item]:
 def _counts(played: Played) -> dict[str, Any]:
     states = [record.last.state for record in played.records if record.last is not None]
     refused = [record for record in played.records if record.refused]
-    waiting = (State.QUEUED, State.HELD)
     return {
         "submitted": len(played.records),
         "refused": len(refused),
@@ -140,11 +139,8 @@ def _counts(played: Played) -> dict[str, Any]:
         "completed": states.count(State.COMPLETED),
         "failed": states.count(State.FAILED),
         "cancelled": states.count(State.CANCELLED),
-        "waiting": sum(state in waiting for state in states),
-        "running": sum(
-            state in (State.STARTING, State.RUNNING, State.DRAINING, State.STOPPING)
-            for state in states
-        ),
+        "waiting": sum(state in WAITING for state in states),
+        "running": sum(state in LEASED for state in states),
         "sessions": len(played.notebooks),
         "sessions_refused": sum(bool(notebook.refused) for notebook in played.notebooks),
     }

@@ -113,7 +113,7 @@ class Safety:
             amount = before.lease.milli * max(0.0, stage.now - before.lease.since)
             key = (job.queue, job.user)
             charged[key] = charged.get(key, 0.0) + amount
-            self._used[job.id] = self._used.get(job.id, 0.0) + amount / 1000
+            self._used[job.id] = self._used.get(job.id, 0.0) + amount / GPU_MILLI
             _demand(_near(job.gpu_seconds, self._used[job.id]), f"{job.id} is charged wrongly")
         for row in writes.usage:
             key = (row.queue, row.user)

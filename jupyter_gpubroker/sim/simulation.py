@@ -9,7 +9,7 @@ from random import Random
 
 from ..broker import Turn
 from ..broker import inputs as i
-from ..core.model import LEASED, Job, JobId, Kind, Node, Policy, Request, Seconds, State
+from ..core.model import GPU_MILLI, LEASED, Job, JobId, Kind, Node, Policy, Request, Seconds, State
 from ..store import LaunchRow
 from .agenda import Action, Agenda
 from .engine import Engine, Work
@@ -235,7 +235,7 @@ def fragmentation(
     (after Weng et al., ATC '23); ``None`` while nothing is free."""
     free = lost = 0
     for node in nodes.values():
-        left = {device.uuid: 1000 - used.get(device.uuid, 0) for device in node.devices}
+        left = {device.uuid: GPU_MILLI - used.get(device.uuid, 0) for device in node.devices}
         here = sum(left.values())
         free += here
         if here:
@@ -250,9 +250,9 @@ def _useless(node: Node, left: Mapping[str, int], shape: Request) -> int:
         device for device in node.devices if not shape.flavors or device.flavor in shape.flavors
     ]
     here = sum(left.values())
-    whole = sum(1000 for device in fitting if left[device.uuid] == 1000)
+    whole = sum(GPU_MILLI for device in fitting if left[device.uuid] == GPU_MILLI)
     if shape.gpus:
-        return here - whole if whole >= shape.gpus * 1000 else here
+        return here - whole if whole >= shape.gpus * GPU_MILLI else here
     return here - sum(
         left[device.uuid]
         for device in fitting

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
 
-from ..core.model import Device, Kind, Node, Policy, Refusal, Request, Seconds
+from ..core.model import GPU_MILLI, Device, Kind, Node, Policy, Refusal, Request, Seconds
 from .tables import Column, Row, rows, runtime, seconds, text, whole
 
 NODES = {
@@ -220,7 +220,7 @@ def _session(row: Row, cells: Mapping[str, list[CellRow]] | None) -> SessionRow:
     """Without a file of cells, it is in use as long as it is open."""
     name, request = row.text("session"), _request(row)
     opens, closes = row.seconds("open_s"), row.seconds("close_s")
-    milli = request.gpus * 1000 + request.gpu_milli
+    milli = request.gpus * GPU_MILLI + request.gpu_milli
     whole_time = [CellRow(opens, closes - opens, milli)]
     own = whole_time if cells is None else cells.get(name, [])
     return SessionRow(
@@ -241,10 +241,10 @@ def _cells(file: tuple[str, str], sessions: Mapping[str, Row]) -> Mapping[str, l
         if name not in sessions:
             raise row.wrong("session", f"{name} is not a session of the sessions' file")
         session = sessions[name]
-        most = session.whole("gpus") * 1000 + session.whole("gpu_milli")
-        milli = most if row.values["gpus"] is None else row.whole("gpus") * 1000
-        if milli > most >= 1000:
-            raise row.wrong("gpus", f"its session has {most / 1000:g}")
+        most = session.whole("gpus") * GPU_MILLI + session.whole("gpu_milli")
+        milli = most if row.values["gpus"] is None else row.whole("gpus") * GPU_MILLI
+        if milli > most >= GPU_MILLI:
+            raise row.wrong("gpus", f"its session has {most / GPU_MILLI:g}")
         start = row.seconds("start_s")
         if not session.seconds("open_s") <= start <= session.seconds("close_s"):
             raise row.wrong("start_s", "its session is not open then")

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from ...sim.benchmarks import BENCHMARKS
-from ...wire import Refusal
 from .cluster import read
-from .command import OK, USAGE, Command
+from .command import Answer, Offline
 
 
-class BenchApp(Command):
+class BenchApp(Offline):
     """Run an experiment with published results on the production code, without a broker."""
 
     word = "bench"
@@ -33,18 +32,16 @@ class BenchApp(Command):
             "--data", required=True, type=Path, metavar="DIR", help="folder of the workloads"
         )
 
-    def run(self) -> int:
-        """See the class."""
+    def compute(self) -> tuple[dict[str, Any], str]:
+        """See ``Offline.compute``."""
         _, measure = BENCHMARKS[self.args.id]
-        try:
-            result = measure(self.args.data, read, self._say)
-        except Refusal as refusal:
-            return self._failed(USAGE, "wrong input", str(refusal), field=refusal.field)
-        if self.args.json:
-            print(json.dumps({**result, **_circumstances()}))
-        else:
-            print(f"{self.args.id}: {result['value']} {result['unit']}")
-        return OK
+        result = measure(self.args.data, read, self._say)
+        people = f"{self.args.id}: {result['value']} {result['unit']}"
+        return {**result, **_circumstances()}, people
+
+    def show(self, answer: Answer, people: object) -> None:
+        """The result is one line: the last one of ``--json``."""
+        print(json.dumps(answer) if self.args.json else people)
 
     def _say(self, line: str) -> None:
         print(line, file=sys.stderr if self.args.json else sys.stdout, flush=True)

@@ -127,6 +127,22 @@ class Command(JupyterApp):
         print(json.dumps(plain(answer), indent=1) if self.args.json else people)
 
 
+class Offline(Command):
+    """A command that needs no broker; what it is given is wrong: exit code 2."""
+
+    def run(self) -> int:
+        """Compute, and show it; nothing is done with input that is wrong in any place."""
+        try:
+            self.show(*self.compute())
+        except Refusal as refusal:
+            return self._failed(USAGE, "wrong input", str(refusal), field=refusal.field)
+        return OK
+
+    def compute(self) -> tuple[dict[str, Any], str]:
+        """The result as JSON values and as people read it; Refusal."""
+        raise NotImplementedError
+
+
 class Verbs:
     """Words behind a command that have arguments of their own; what every command takes may
     follow them too."""

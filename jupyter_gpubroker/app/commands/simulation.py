@@ -14,24 +14,8 @@ from ...sim.plot import svg
 from ...sim.report import report, words
 from ...sim.simulation import play
 from ...wire import Refusal
-from .cluster import read
-from .command import OK, USAGE, Command
-
-
-class Offline(Command):
-    """A command that needs no broker; what it is given is wrong: exit code 2."""
-
-    def run(self) -> int:
-        """Compute, and show it; nothing is done with input that is wrong in any place."""
-        try:
-            self.show(*self.compute())
-        except Refusal as refusal:
-            return self._failed(USAGE, "wrong input", str(refusal), field=refusal.field)
-        return OK
-
-    def compute(self) -> tuple[dict[str, object], str]:
-        """The result as JSON values and as people read it; Refusal."""
-        raise NotImplementedError
+from .cluster import parse, read
+from .command import Offline
 
 
 class PlanApp(Offline):
@@ -78,7 +62,7 @@ class SimulateApp(Offline):
         """See ``Offline.compute``."""
         asked = self.args
         picture = _picture(asked.plot)
-        policy = policies.parse(read(asked.policy)) if asked.policy else policies.default()
+        policy = parse(asked.policy) if asked.policy else policies.default()
         files = workload.Files(
             nodes=(asked.nodes, read(asked.nodes)),
             jobs=_file(asked.jobs),
