@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpubroker.core.model import Node, Refusal, Request
-from jupyter_gpubroker.sim.benchmarks import b1
+from jupyter_gpubroker.core.ledger import Ledger
+from jupyter_gpubroker.core.model import (
+    Device,
+    Job,
+    Kind,
+    Node,
+    Refusal,
+    Request,
+    Snapshot,
+    nodes_of,
+)
+from jupyter_gpubroker.sim.benchmarks import b1, published
 
 NODES = ["sn,cpu_milli,memory_mib,gpu,model"] + [
     f"node-{number},{cpus}000,200000,{gpus},{model}"
@@ -93,3 +103,16 @@ def test_what_is_wrong_with_a_file_is_said_with_line_and_field(
         requests(lines)
     with pytest.raises(Refusal, match=r"nodes.csv: has no GPU"):
         b1.nodes(NODES[0] + "\na,1,1,0,T4\n", "nodes.csv")
+
+
+def test_fgd_tells_nodes_of_different_models_apart_though_the_same_is_free_on_both() -> None:
+    machines = {
+        name: Node(name, "trace", "b", (Device(f"{name}/0", model, 1024),), 9000, 9000)
+        for name, model in (("n1", "wanted"), ("n2", "other"))
+    }
+    wanted = Request(gpus=1, flavors=("wanted",))
+    choose = published.fgd(b1.counts([wanted] * 9 + [Request(gpus=1)]), 100)
+    ledger = Ledger(Snapshot(0.0, machines, {}))
+    place = choose(ledger, Job("pod", Kind.BATCH, "u", "q", "c", Request(gpus=1)))
+    assert place is not None
+    assert nodes_of(place) == ("n2",)

@@ -50,7 +50,9 @@ def fgd(counts: Mapping[Shape, int], popular: int) -> Callable[[Ledger, Job], Pl
 @dataclass(slots=True)
 class _Fragments:
     mix: Sequence[tuple[Shape, int]]
-    _uses: dict[tuple[int, ...], list[tuple[int, int, int]]] = field(default_factory=dict)
+    _uses: dict[tuple[str, tuple[int, ...]], list[tuple[int, int, int]]] = field(
+        default_factory=dict
+    )
 
     def score(self, room: NodeRoom, request: Request, chosen: tuple[DeviceRoom, ...]) -> int:
         """The published scale: whole per cent of a sigmoid of the growth in GPUs."""
@@ -65,9 +67,9 @@ class _Fragments:
 
     def _lost(self, flavor: str, frees: Sequence[int], cpu: int) -> float:
         key = tuple(sorted(frees))
-        uses = self._uses.get(key)
+        uses = self._uses.get((flavor, key))
         if uses is None:
-            uses = self._uses[key] = [
+            uses = self._uses[flavor, key] = [
                 (count, _usable(shape, key), shape.cpu_milli)
                 for shape, count in self.mix
                 if not shape.flavors or flavor in shape.flavors
