@@ -9,7 +9,7 @@ from random import Random
 
 from ..broker import Turn
 from ..broker import inputs as i
-from ..core.model import GPU_MILLI, LEASED, Job, JobId, Kind, Node, Policy, Request, Seconds, State
+from ..core.model import GPU_MILLI, Job, JobId, Key, Node, Policy, Request, Seconds, State
 from ..store import LaunchRow
 from .agenda import Action, Agenda
 from .engine import Engine, Work
@@ -34,6 +34,10 @@ class Record:
     row: JobRow
     job: JobId = ""
     refused: str = ""
+    left: Seconds = 0.0
+    """How long its program still has to run, as of its last start."""
+    goes_on: Seconds = 0.0
+    """When its program began, or went on after a restart."""
     placed: Seconds | None = None
     """When it was first given GPUs."""
     ended: Seconds | None = None
@@ -72,12 +76,14 @@ class Played:
 
 def play(workload: Workload, policy: Policy, options: Options) -> Played:
     """Play it to its end, or as long as the options say."""
-    run = _Run(workload, policy, options)
+    run = Run(workload, policy, options)
     run.go()
     return run.played
 
 
-class _Run:
+class Run:
+    """A workload that is being played: ``agenda`` is its time, ``stage`` has the broker."""
+
     def __init__(self, workload: Workload, policy: Policy, options: Options) -> None:
         self.options = options
         engine = Engine(Agenda(BEGINS), dict(workload.nodes))
@@ -132,7 +138,7 @@ class _Run:
         self._left -= 1
 
     def _submit(self, row: JobRow) -> None:
-        record = Record(row)
+        record = Record(row, left=row.runtime)
         self.played.records.append(record)
         launch = LaunchRow((row.name,), {}, "/", "", torchrun=False)
         question = i.Submit(
@@ -161,23 +167,52 @@ class _Run:
             self._note()
 
     def _follow(self, job: Job) -> None:
+        """What became of the Job in this turn."""
         now, played = self.agenda.now - BEGINS, self.played
+        record = self._by_job.get(job.id)
+        if record is not None:
+            self._record(record, job, now)
         before = self._leases.pop(job.id, (0, 0))
         leased = job.lease.milli if job.lease is not None else 0
-        runs = job.kind is Kind.BATCH and job.state not in (State.STARTING, State.STOPPING)
+        runs = record is not None and now >= record.goes_on and job.state in (
+            State.RUNNING, State.DRAINING,
+        )  # fmt: skip
         after = (leased, leased if runs else 0)
         if leased:
             self._leases[job.id] = after
         played.leased += after[0] - before[0]
         played.running += after[1] - before[1]
-        record = self._by_job.get(job.id)
-        if record is None:
-            return
+
+    def _record(self, record: Record, job: Job, now: Seconds) -> None:
+        before = record.last
         record.last = job
-        if record.placed is None and job.state in LEASED:
-            record.placed = now
         if job.id not in self.stage.world.alive:
             record.ended = now
+            return
+        had = 0 if before is None or before.lease is None else before.attempt
+        if had and (job.lease is None or job.attempt != had):
+            self._interrupted(record, job, now)
+        if job.lease is not None and job.attempt != had:
+            self._started(record, job, now)
+
+    def _started(self, record: Record, job: Job, now: Seconds) -> None:
+        """It has GPUs; a restart costs it time before its program goes on."""
+        again = record.placed is not None
+        record.placed = now if record.placed is None else record.placed
+        record.goes_on = now + (self.options.restart_s if again else 0.0)
+        if record.goes_on > now:
+            self.agenda.at(BEGINS + record.goes_on, lambda: self._goes_on(job.key))
+
+    def _goes_on(self, key: Key) -> None:
+        job = self.stage.world.jobs.get(key.job)
+        if job is not None and job.key == key:
+            self._follow(job)
+            self._note()
+
+    def _interrupted(self, record: Record, job: Job, now: Seconds) -> None:
+        """It has to leave its GPUs; what it did is kept, as by a checkpoint."""
+        record.left -= max(0.0, now - record.goes_on)
+        self.stage.engine.works[job.id] = Work(record.left + self.options.restart_s)
 
     def _cells_changed(self, milli: int) -> None:
         self.played.cells += milli

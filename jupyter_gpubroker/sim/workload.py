@@ -261,5 +261,7 @@ class Options:
     """Stop then; ``None`` = when everything has ended."""
     attach_s: Seconds = 0.0
     """How long a session takes to get its GPUs bound."""
+    restart_s: Seconds = 0.0
+    """What it costs a job to go on where it was after it had to leave its GPUs."""
     seed: int | None = None
     """Draws the order of what comes at one second; ``None`` = as in the files."""

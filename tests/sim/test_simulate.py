@@ -15,10 +15,12 @@ import pytest
 
 from jupyter_gpubroker import policy
 from jupyter_gpubroker.app.commands.simulation import SimulateApp
-from jupyter_gpubroker.core.model import Device, Node, Refusal, Request
+from jupyter_gpubroker.broker import inputs as i
+from jupyter_gpubroker.core import events as e
+from jupyter_gpubroker.core.model import Device, Node, Notice, Reason, Refusal, Request
 from jupyter_gpubroker.sim.notebooks import Cell
 from jupyter_gpubroker.sim.report import report, spread, words
-from jupyter_gpubroker.sim.simulation import Played, fragmentation, play
+from jupyter_gpubroker.sim.simulation import BEGINS, Played, Run, fragmentation, play
 from jupyter_gpubroker.sim.workload import Files, Options, read
 
 NODES = "node,gpus\nn1,4\nn2,4\n"
@@ -95,6 +97,28 @@ def test_over_time_adds_up_to_the_whole() -> None:
     mean = sum(bucket["allocated"] for bucket in buckets) / len(buckets)
     assert mean == pytest.approx(made["allocation"]["mean"])
     assert max(bucket["waiting"] for bucket in buckets) > 0
+
+
+def test_a_job_that_had_to_leave_goes_on_where_it_was_and_its_restart_costs_it_time() -> None:
+    rules = policy.default()
+    files = Files(nodes=("n", NODES), jobs=("j", JOBS + "a,0,2,4,100,600\n"))
+    run = Run(read(files, rules), rules, Options(restart_s=30.0))
+
+    def preempt() -> None:
+        (job,) = run.stage.world.leased()
+        told = Notice(Reason.PREEMPTED, run.stage.now + 60.0)
+        run.stage.send(i.Ask("broker", job.id, e.Notify(told)))
+
+    for time in (40, 55, 130):  # it works from 0, from 85, and from 160 on
+        run.agenda.at(BEGINS + time, preempt)
+    run.go()
+    (record,) = run.played.records
+    assert (record.placed, record.ended) == (0.0, 40 + 15 + (30 + 45) + (30 + 15))
+    made = report(run.played)
+    assert made["jobs"]["completed"] == 1
+    assert made["preemptions"]["requeued"] == 3
+    assert made["utilisation"]["gpu_hours"] * 3600 == pytest.approx(8 * 100)
+    assert made["allocation"]["gpu_hours"] * 3600 == pytest.approx(8 * 175)
 
 
 def test_each_class_queue_and_user_has_its_own_numbers() -> None:
@@ -337,6 +361,7 @@ def test_the_command_reports_for_people_and_programs(
         (("--nodes", "none.csv", "--jobs", "jobs.csv"), "file: none.csv cannot be read"),
         ((*ALL, "--plot", "use.png"), "plot: use.png is not an .svg"),
         ((*ALL, "--attach-cost-s", "-1"), "attach-cost-s: -1 is out of range"),
+        ((*ALL, "--restart-cost-s", "x"), "restart-cost-s: 'x' is not a number"),
         ((*ALL, "--until", "soon"), "until: 'soon' is not a duration"),
         ((*ALL, "--policy", "nodes.csv"), "policy: must be a mapping"),
     ],

@@ -55,6 +55,7 @@ class SimulateApp(Offline):
         add("--policy", metavar="FILE", help="policy.yaml (default: the shipped one)")
         add("--until", metavar="TIME", help="stop then, as 7d (default: when all has ended)")
         add("--attach-cost-s", default="0", metavar="S", help="to bind a session to its GPUs")
+        add("--restart-cost-s", default="0", metavar="S", help="of a job that had to leave its GPUs")
         add("--seed", type=int, help="draw the order of what comes at one second")
         add("--plot", metavar="FILE.svg", help="draw allocated and active GPUs over time")
 
@@ -71,7 +72,8 @@ class SimulateApp(Offline):
         )
         options = workload.Options(
             until=parse_duration(asked.until, "until") if asked.until else None,
-            attach_s=_seconds(asked.attach_cost_s),
+            attach_s=_seconds("attach-cost-s", asked.attach_cost_s),
+            restart_s=_seconds("restart-cost-s", asked.restart_cost_s),
             seed=asked.seed,
         )
         made = report(play(workload.read(files, policy), policy, options))
@@ -84,11 +86,11 @@ def _file(name: str | None) -> tuple[str, str] | None:
     return None if name is None else (name, read(name))
 
 
-def _seconds(text: str) -> float:
+def _seconds(name: str, text: str) -> float:
     try:
         return float(str(tables.seconds(text)))
     except ValueError as error:
-        raise Refusal("attach-cost-s", str(error)) from None
+        raise Refusal(name, str(error)) from None
 
 
 def _picture(name: str | None) -> Path | None:
