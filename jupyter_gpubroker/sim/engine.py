@@ -97,6 +97,8 @@ class Engine:
     usual: Work = Work()
     """Of Jobs that are not among ``works``."""
     works: dict[JobId, Work] = field(default_factory=dict)
+    any_node: bool = False
+    """What is parked can be restored everywhere, as if it lay on a shared disk."""
     stubborn: dict[str, bool] = field(default_factory=dict)
     """Servers whose kernels can be neither parked nor restarted."""
     runs: dict[Key, Run] = field(default_factory=dict)
@@ -165,7 +167,7 @@ class Engine:
         """Everything that can be seen now."""
         reports = {key: self._report(run) for key, run in self.runs.items() if run.recorded}
         parked = (use for use in self.uses.values() if use.parked)
-        return Poll(began, reports, self.settle, tuple(_image(use) for use in parked))
+        return Poll(began, reports, self.settle, tuple(self._image(use) for use in parked))
 
     # --- what happens to machines ---------------------------------------------------------
 
@@ -346,25 +348,25 @@ class Engine:
             processes=tuple(use.process for use in active),
             memory_mib=sum(share.memory_mib for share in run.placement) if active else 0,
             kept=tuple(
-                replace(_image(use), attempt=run.key.attempt)
+                replace(self._image(use), attempt=run.key.attempt)
                 for use in self.uses.values()
                 if use.server == run.server and use.parked
             ),
         )
 
-
-def _image(use: Use) -> Kept:
-    return Kept(
-        kernel=use.kernel,
-        attempt=0,
-        rung=Rung.GPU_STATE,
-        server=use.server,
-        node=use.placement[0].node,
-        boot=use.boots[0],
-        devices=tuple(share.device for share in use.placement),
-        memory_mib=sum(share.memory_mib for share in use.placement),
-        processes=(use.process,),
-    )
+    def _image(self, use: Use) -> Kept:
+        bound = not self.any_node
+        return Kept(
+            kernel=use.kernel,
+            attempt=0,
+            rung=Rung.GPU_STATE,
+            server=use.server,
+            node=use.placement[0].node if bound else "",
+            boot=use.boots[0] if bound else "",
+            devices=tuple(share.device for share in use.placement) if bound else (),
+            memory_mib=sum(share.memory_mib for share in use.placement),
+            processes=(use.process,),
+        )
 
 
 def cluster(count: int, gpus: int, memory_mib: int = 1000) -> dict[str, Node]:

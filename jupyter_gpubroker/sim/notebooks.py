@@ -3,20 +3,23 @@
 
 A closed loop: a cell that is delayed shifts all that follows, and the time that its user
 thinks after it stays as it was.
+
+Per cell: each cell asks for the session with the GPUs that the cell needs; when none has run
+for a while the session parks itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..broker import inputs as i
 from ..core import events as e
-from ..core.model import LEASED, Job, Reason, Refusal, Seconds, State
+from ..core.model import GPU_MILLI, LEASED, Job, Reason, Refusal, Request, Seconds, State
 from .agenda import Action
 from .servers import Server
 from .stage import Stage
-from .workload import CellRow, SessionRow
+from .workload import CellRow, Hold, Options, SessionRow
 
 AGAIN_S = 60.0
 """A user whose wish was refused asks again after so long."""
@@ -41,34 +44,47 @@ class Notebook:
     """One session of the workload with its user."""
 
     def __init__(
-        self, stage: Stage, row: SessionRow, changed: Callable[[int], None], over: Action
+        self,
+        stage: Stage,
+        row: SessionRow,
+        options: Options,
+        changed: Callable[[int], None],
+        over: Action,
     ) -> None:
         """``changed`` hears how much more, or less, of the GPUs is really in use; ``over`` is
         called when its user has left."""
         self.stage, self.row, self._changed, self._over = stage, row, changed, over
+        self._per_cell, self._linger = options.hold is Hold.CELL, options.attach_s
         self.done: list[Cell] = []
         self.cell: Cell | None = None
         """The one that runs or waits."""
         self.refused = ""
         """Why a wish was refused last."""
-        self._server = Server(stage, row.user, row.name)
+        self._server = Server(stage, row.user, row.name, talks=not self._per_cell)
         self._next = 0
         self._ends = 0
         self._closed = False
         stage.follow(row.user, self._look)
 
     def open(self) -> None:
-        """The server starts, and asks for its GPUs."""
+        """The server starts, and asks for its GPUs if it is to have them all the time."""
         self._server.start()
-        self._ask()
+        if not self._per_cell:
+            self._ask(self.row.request)
         self._plan_next(self.row.open)
 
-    def _ask(self) -> None:
+    def _ask(self, request: Request) -> None:
         wish = i.OpenSession(
-            "hub", self.row.user, self._server.key, self.row.request, self._server.incarnation,
+            "hub", self.row.user, self._server.key, request, self._server.incarnation,
             queue=self.row.queue,
         )  # fmt: skip
         self.stage.send(wish, self._answered)
+
+    def _wanted(self, cell: Cell) -> Request:
+        """What the session has to have for a cell."""
+        whole = self.row.request
+        by_cell = self._per_cell and whole.gpus
+        return replace(whole, gpus=max(1, cell.row.milli // GPU_MILLI)) if by_cell else whole
 
     def _answered(self, answer: i.Answer) -> None:
         error = answer.error
@@ -111,8 +127,8 @@ class Notebook:
             if session is None or session.state not in LEASED:
                 self._interrupt(cell)
                 self._look()
-        elif session is None:
-            self._ask()
+        elif session is None or not self._serves(session, cell):
+            self._ask(self._wanted(cell))
         elif session.state is State.PARKED:
             # A running cell does not resume what its time limit has parked: its user asks.
             asks = session.parked_for is Reason.TIME
@@ -122,6 +138,10 @@ class Notebook:
                 cell.assigned = self.stage.agenda.now
             if session.state is not State.STARTING:
                 self._begin(cell)
+
+    def _serves(self, session: Job, cell: Cell) -> bool:
+        """False where the cell needs another number of GPUs than the session's last one."""
+        return not self._per_cell or session.request.gpus == self._wanted(cell).gpus
 
     def _resume(self, session: Job, *, person: bool) -> None:
         asked = i.Ask(f"user:{self.row.user}", session.id, e.Resume(person=person))
@@ -151,6 +171,17 @@ class Notebook:
         self.done.append(cell)
         self._server.end_cell()
         self._plan_next(cell.row.start + cell.row.duration)
+        if self._per_cell:
+            self.stage.agenda.after(self._linger, lambda: self._park(mark))
+
+    def _park(self, mark: int) -> None:
+        """No cell has run since: the GPUs go back."""
+        session = self._server.session()
+        if mark != self._ends or self.cell is not None or session is None:
+            return
+        if session.state in (State.RUNNING, State.DRAINING):
+            asked = i.Ask(f"user:{self.row.user}", session.id, e.Park(Reason.CELL))
+            self.stage.send(asked)
 
     def _close(self) -> None:
         if self._closed:

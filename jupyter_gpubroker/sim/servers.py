@@ -31,8 +31,10 @@ class Server:
     """One server by its key, through all its starts. It follows the event stream, reads the
     state and does what that asks for, as the extension does; a missed event costs nothing."""
 
-    def __init__(self, stage: Stage, user: str, name: str = "") -> None:
+    def __init__(self, stage: Stage, user: str, name: str = "", *, talks: bool = True) -> None:
+        """One that does not ``talk`` reports nothing: what is not known counts as in use."""
         self.stage, self.user, self.key = stage, user, f"{user}/{name}"
+        self.talks = talks
         self.incarnation = 0
         self.holder: Holder | None = None
         """Its process, while it lives."""
@@ -94,7 +96,7 @@ class Server:
 
     def report(self) -> None:
         """Say what the kernel does."""
-        if self.holder is None or self.silent:
+        if self.holder is None or self.silent or not self.talks:
             return
         self._reported = self.stage.agenda.now
         kernel = i.Kernel(KERNEL, self.busy, self._reported - self._quiet_since)
@@ -107,7 +109,7 @@ class Server:
         """Look at the session, and do what it asks for."""
         session = self.session()
         leased = session is not None and session.state in (State.RUNNING, State.DRAINING)
-        if leased and self.holder is not None:
+        if leased and self.holder is not None and self.talks:
             self.stage.reporters[self.key] = self._report_if_due
         else:
             self.stage.reporters.pop(self.key, None)

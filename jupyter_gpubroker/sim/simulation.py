@@ -15,7 +15,7 @@ from .agenda import Action, Agenda
 from .engine import Engine, Work
 from .notebooks import Notebook
 from .stage import Stage
-from .workload import JobRow, Options, SessionRow, Workload
+from .workload import Hold, JobRow, Options, SessionRow, Workload
 
 BEGINS = 1_000_000.0
 """The broker's clock when the workload's is 0."""
@@ -86,7 +86,8 @@ class Run:
 
     def __init__(self, workload: Workload, policy: Policy, options: Options) -> None:
         self.options = options
-        engine = Engine(Agenda(BEGINS), dict(workload.nodes))
+        per_cell = options.hold is Hold.CELL
+        engine = Engine(Agenda(BEGINS), dict(workload.nodes), any_node=per_cell)
         stage = Stage(engine, policy, check=self._committed)
         stage.call_s, stage.attach_s = 0.0, options.attach_s
         stage.moving_s = stage.calm_s = None
@@ -130,7 +131,7 @@ class Run:
     def _arrival(self, row: JobRow | SessionRow) -> Action:
         if isinstance(row, JobRow):
             return lambda: self._submit(row)
-        notebook = Notebook(self.stage, row, self._cells_changed, self._gone)
+        notebook = Notebook(self.stage, row, self.options, self._cells_changed, self._gone)
         self.played.notebooks.append(notebook)
         return notebook.open
 

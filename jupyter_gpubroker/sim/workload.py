@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf
 
 from ..core.model import GPU_MILLI, Device, Kind, Node, Policy, Refusal, Request, Seconds
@@ -253,6 +254,17 @@ def _cells(file: tuple[str, str], sessions: Mapping[str, Row]) -> Mapping[str, l
     return cells
 
 
+class Hold(StrEnum):
+    """How long a session has its GPUs."""
+
+    SESSION = "session"
+    """From when it is opened, until it is closed, is idle and others need them, or its time is
+    over."""
+    CELL = "cell"
+    """While its cells run, as many as each needs, and a little longer (the attach cost); then it
+    parks of itself, and the next cell brings it back on any node."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How it is played."""
@@ -261,6 +273,7 @@ class Options:
     """Stop then; ``None`` = when everything has ended."""
     attach_s: Seconds = 0.0
     """How long a session takes to get its GPUs bound."""
+    hold: Hold = Hold.SESSION
     restart_s: Seconds = 0.0
     """What it costs a job to go on where it was after it had to leave its GPUs."""
     seed: int | None = None

@@ -21,7 +21,7 @@ from jupyter_gpubroker.core.model import Device, Node, Notice, Reason, Refusal, 
 from jupyter_gpubroker.sim.notebooks import Cell
 from jupyter_gpubroker.sim.report import report, spread, words
 from jupyter_gpubroker.sim.simulation import BEGINS, Played, Run, fragmentation, play
-from jupyter_gpubroker.sim.workload import Files, Options, read
+from jupyter_gpubroker.sim.workload import Files, Hold, Options, read
 
 NODES = "node,gpus\nn1,4\nn2,4\n"
 JOBS = "job_id,submit_s,nodes,gpus,runtime_s,time_limit_s\n"
@@ -210,6 +210,62 @@ def test_a_cell_whose_time_limit_comes_goes_on_when_its_user_asks_again() -> Non
     assert report(played)["utilisation"]["gpu_hours"] * 3600 == pytest.approx(9000.0)
 
 
+def test_per_cell_a_session_has_its_gpus_while_its_cells_run_and_a_little_longer() -> None:
+    options = Options(attach_s=5.0, hold=Hold.CELL)
+    played = run("j,150,2,4,300,400\n", "s,0,1000,4\n", "s,10,100\ns,500,50\n", options=options)
+    first, second = cells_of(played)
+    begins = 1_000_000.0
+    assert (first.arrived, first.began) == (begins + 10, begins + 15)
+    assert second.arrived == second.assigned == begins + 115 + 390
+    assert second.began == second.arrived + 5
+    assert played.records[0].placed == 150.0, "nobody had to be asked to leave"
+    made = report(played)
+    assert made["preemptions"]["notices"] == 0
+    assert made["cells"]["waits"]["at_once"] == 1.0
+    own = 4 * (5 + 100 + 5) + 4 * (5 + 50 + 5)
+    assert made["allocation"]["gpu_hours"] * 3600 == pytest.approx(own + 8 * 300)
+    assert made["utilisation"]["gpu_hours"] * 3600 == pytest.approx(4 * 150 + 8 * 300)
+
+
+def test_per_cell_the_next_cell_may_run_on_another_node_and_waits_where_all_are_full() -> None:
+    jobs, sessions = "a,50,1,4,1000,1500\nb,300,1,4,100,150\n", "s,0,2000,4\n"
+    played = run(jobs, sessions, "s,10,20\ns,200,50\ns,310,30\n", options=Options(hold=Hold.CELL))
+    placed = [
+        entry.facts["devices"]
+        for entry in played.stage.store.data.entries
+        if entry.event == "job.placed" and entry.user == "s"
+    ]
+    first, second, third = ({each["node"] for each in devices} for devices in placed)
+    assert (first, second, third) == ({"n1"}, {"n2"}, {"n2"})
+    waits = [(cell.assigned or 0.0) - cell.arrived for cell in cells_of(played)]
+    assert waits == [0.0, 0.0, 90.0]
+    assert {record.placed for record in played.records} == {50.0, 300.0}
+
+
+def test_per_cell_a_cell_within_the_linger_finds_the_gpus_bound() -> None:
+    options = Options(attach_s=5.0, hold=Hold.CELL)
+    played = run(sessions="s,0,500,1\n", cells="s,10,20\ns,34,20\n", options=options)
+    first, second = cells_of(played)
+    assert first.began == first.arrived + 5
+    assert second.began == second.assigned == second.arrived
+    assert report(played)["preemptions"]["parked"] == 1
+
+
+def test_per_cell_every_cell_has_the_gpus_that_it_needs() -> None:
+    files = Files(
+        nodes=("n", NODES),
+        sessions=("s", SESSIONS + "s,0,500,4\n"),
+        cells=("c", "session,start_s,duration_s,gpus\ns,10,100,4\ns,112,50,2\ns,200,40,2\n"),
+    )
+    rules, options = policy.default(), Options(attach_s=5.0, hold=Hold.CELL)
+    played = play(read(files, rules), rules, options)
+    assert report(played)["cells"]["waits"]["at_once"] == 1.0
+    assert all(cell.began == cell.arrived + 5 for cell in cells_of(played))
+    # The second comes within the linger of the first, which then is cut short.
+    leased = 4 * (5 + 100 + 2) + 2 * (5 + 50 + 5) + 2 * (5 + 40 + 5)
+    assert report(played)["allocation"]["gpu_hours"] * 3600 == pytest.approx(leased)
+
+
 def test_a_session_that_can_never_be_had_is_given_up_and_others_are_asked_for_again() -> None:
     made = report(run(sessions="s,0,20000,5\n", cells="s,10,100\n"))
     assert made["jobs"]["sessions_refused"] == 1
@@ -350,7 +406,7 @@ def test_the_command_reports_for_people_and_programs(
     assert "30 submitted, 30 completed" in capsys.readouterr().out
     picture = ElementTree.fromstring((folder / "use.svg").read_text())
     assert len(picture.findall("{http://www.w3.org/2000/svg}polyline")) == 2
-    assert command(*ALL, "--json", "--until", "100s") == 0
+    assert command(*ALL, "--json", "--until", "100s", "--hold", "cell") == 0
     made = json.loads(capsys.readouterr().out)
     assert made["end_s"] == 100.0
 

@@ -55,7 +55,15 @@ class SimulateApp(Offline):
         add("--policy", metavar="FILE", help="policy.yaml (default: the shipped one)")
         add("--until", metavar="TIME", help="stop then, as 7d (default: when all has ended)")
         add("--attach-cost-s", default="0", metavar="S", help="to bind a session to its GPUs")
-        add("--restart-cost-s", default="0", metavar="S", help="of a job that had to leave its GPUs")
+        add(
+            "--hold",
+            choices=[hold.value for hold in workload.Hold],
+            default=workload.Hold.SESSION.value,
+            help="a session has its GPUs while it is open, or while its cells run",
+        )
+        add(
+            "--restart-cost-s", default="0", metavar="S", help="of a job that had to leave its GPUs"
+        )
         add("--seed", type=int, help="draw the order of what comes at one second")
         add("--plot", metavar="FILE.svg", help="draw allocated and active GPUs over time")
 
@@ -73,6 +81,7 @@ class SimulateApp(Offline):
         options = workload.Options(
             until=parse_duration(asked.until, "until") if asked.until else None,
             attach_s=_seconds("attach-cost-s", asked.attach_cost_s),
+            hold=workload.Hold(asked.hold),
             restart_s=_seconds("restart-cost-s", asked.restart_cost_s),
             seed=asked.seed,
         )
