@@ -13,7 +13,7 @@ from typing import Any
 
 from ..broker import inputs as i
 from ..broker.world import World
-from ..core.model import LEASED, Binding, Holder, Job, JobId, Mode, Process, Share, State
+from ..core.model import Binding, Holder, Job, JobId, Mode, Process, Share, State
 from ..devices import DeviceError, DeviceEvent, EventKind, processes
 from ..engines import (
     Engine,
@@ -22,6 +22,7 @@ from ..engines import (
     RestoreRefused,
     StartRefused,
     Stop,
+    Watchable,
 )
 from ..store import KEPT_S, LaunchRow, StoreError
 from .setup import Setup
@@ -114,7 +115,8 @@ class Hands:
             did, text = i.Did.FAILED, f"an error in the broker: {error!r}"
             log.exception("%s %s", duty.act, duty.key)
         self._put(i.DutyDone(duty, did, text, node))
-        self._look.set()
+        if not isinstance(self._setup.engines.get(duty.engine), Watchable):
+            self._look.set()
 
     async def _do(self, duty: i.Duty, engine: Engine) -> None:
         match duty.act:
@@ -169,6 +171,8 @@ class Hands:
         loops: list[Coroutine[Any, Any, None]] = []
         for engine in self._setup.engines.values():
             loops += [self._watch_nodes(engine), self._watch_reports(engine, world)]
+            if isinstance(engine, Watchable):
+                loops.append(self._follow(engine))
         loops += [self.listen(), self._tidy(world)]
         self._watching = [asyncio.create_task(loop) for loop in loops]
 
@@ -238,18 +242,30 @@ class Hands:
             except Exception as error:  # whatever it is, look again
                 self._down(engine, error)
             with suppress(TimeoutError):
-                pause = POLL_BUSY_S if self._moving(world()) else POLL_CALM_S
+                busy = not isinstance(engine, Watchable) and self._moving(world())
+                pause = POLL_BUSY_S if busy else POLL_CALM_S
                 async with asyncio.timeout(pause):
                     await self._look.wait()
             await asyncio.sleep(0.02)  # a burst of finished duties is one look
+
+    async def _follow(self, engine: Engine) -> None:
+        """What an engine tells of its own accord; it is looked at now and then all the same."""
+        assert isinstance(engine, Watchable)
+        while True:
+            try:
+                async for reports in engine.watch():
+                    self._put(i.ReportsSeen(engine.name, reports))
+            except EngineError as error:
+                log.warning("engine %s is only looked at now and then: %s", engine.name, error)
+            except Exception:  # a bug there must not end looking
+                log.exception("watching engine %s", engine.name)
+            await asyncio.sleep(NODES_EVERY_S)
 
     def _moving(self, world: World) -> bool:
         """Whether something starts, leaves, or was told by a device a moment ago."""
         if asyncio.get_running_loop().time() - self._stirred < STIRRED_S:
             return True
-        return any(
-            job.state in LEASED and job.state is not State.RUNNING for job in world.alive.values()
-        )
+        return any(job.state is not State.RUNNING for job in world.leases.values())
 
     def _down(self, engine: Engine, error: Exception) -> None:
         """An engine does not answer; a bug is no reason to look never again."""
@@ -261,8 +277,8 @@ class Hands:
 
     async def _poll(self, engine: Engine, world: World) -> i.PollSeen:
         poll = await engine.poll()
-        holders = [job.holder for job in world.living() if job.holder is not None]
-        dead = await asyncio.to_thread(_dead, holders)
+        holders = [job.holder for job in world.sessions.values() if job.holder is not None]
+        dead = await asyncio.to_thread(_dead, holders) if holders else ()
         return i.PollSeen(engine.name, poll, dead)
 
 

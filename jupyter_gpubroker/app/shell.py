@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
-from typing import NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from ..broker import Broker, Turn
 from ..broker import inputs as i
@@ -31,6 +32,8 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
+SWITCH_S = 0.0005
+"""So long the loop waits, after each system call, for the thread that encodes what is stored."""
 STORE_RETRY_S = 5.0
 OPEN_PATIENCE_S = 10.0
 STORE_MISSING = "the store is not open yet"
@@ -50,6 +53,8 @@ class Shell:
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="store")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unread: dict[JobId, asyncio.Future[LaunchRow | None]] = {}
+        """What is asked of the store next, by those who start Jobs."""
         self._hands = Hands(setup, self.put, self._launch_row)
         self.broker = self._broker(_nothing())
         self.world.problems = {"store": STORE_MISSING, **setup.problems}
@@ -65,14 +70,29 @@ class Shell:
         """Decide, commit, then answer."""
         await self.opened()
         if isinstance(question, i.Submit):
-            account = self.setup.account(question.user)
-            question = replace(question, launch=replace(question.launch, account=account))
+            (question,) = self._with_accounts([question])
+        return (await self._asked(question)).job
+
+    async def submit(self, asked: Sequence[i.Submit]) -> Sequence[Job]:
+        """Several batch Jobs, in one transaction."""
+        await self.opened()
+        actor = asked[0].actor
+        return (await self._asked(i.SubmitList(actor, self._with_accounts(asked)))).jobs
+
+    def _with_accounts(self, asked: Sequence[i.Submit]) -> tuple[i.Submit, ...]:
+        accounts = {user: self.setup.account(user) for user in {each.user: 0 for each in asked}}
+        return tuple(
+            replace(each, launch=replace(each.launch, account=accounts[each.user]))
+            for each in asked
+        )
+
+    async def _asked(self, question: i.Question) -> i.Answer:
         answer: asyncio.Future[i.Answer] = asyncio.get_running_loop().create_future()
         self._inbox.put_nowait((question, answer))
         given = await answer
         if given.error is not None:
             raise given.error
-        return given.job
+        return given
 
     async def opened(self) -> None:
         """Only a broker that is just coming up is worth waiting for."""
@@ -132,6 +152,7 @@ class Shell:
 
     async def run(self) -> NoReturn:
         """Open the store (again and again if it must be), then take turns for ever."""
+        sys.setswitchinterval(SWITCH_S)
         wake: Seconds | None = None
         try:
             while True:
@@ -216,7 +237,7 @@ class Shell:
         self._answer(answers, turn)
         self.journal.add(turn.writes.entries)
         for duty in turn.duties:
-            self._spawn(duty)
+            self._start(self._hands.perform(duty), f"{duty.act} {duty.key}")
         return turn.next
 
     def _answer(self, answers: Sequence[asyncio.Future[i.Answer]], turn: Turn) -> None:
@@ -224,8 +245,8 @@ class Shell:
             if not future.done():
                 future.set_result(answer)
 
-    def _spawn(self, duty: i.Duty) -> None:
-        task = asyncio.create_task(self._hands.perform(duty), name=f"{duty.act} {duty.key}")
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -248,7 +269,26 @@ class Shell:
         return await self._in_thread(self.setup.store.entries, after, limit)
 
     async def _launch_row(self, job: JobId) -> LaunchRow | None:
-        return await self._in_thread(self.setup.store.launch, job)
+        """Those that are asked for together are read together."""
+        first = not self._unread
+        row = self._unread[job] = self._unread.get(job) or asyncio.Future()
+        if first:
+            self._start(self._read_launches(), "launches")
+        return await row
+
+    async def _read_launches(self) -> None:
+        await asyncio.sleep(0)  # all who were told in this turn have asked by then
+        wanted, self._unread = self._unread, {}
+        try:
+            found = await self._in_thread(self.setup.store.launches, [*wanted])
+        except Exception as error:  # raised to each who asked
+            for row in wanted.values():
+                if not row.done():
+                    row.set_exception(error)
+            return
+        for job, row in wanted.items():
+            if not row.done():
+                row.set_result(found.get(job))
 
 
 def _fail(answers: Sequence[asyncio.Future[i.Answer]], error: Exception) -> None:

@@ -18,9 +18,10 @@ from . import inputs as i
 from .batch import Batch
 from .departed import users_gone
 from .duties import due, finished
+from .entrance import NewId
 from .planning import may_be_in_use, plan
-from .questions import NewId, answer, resume_wanted
-from .sightings import engine_down, holders_overdue, nodes_seen, poll_seen
+from .questions import answer, resume_wanted
+from .sightings import engine_down, holders_overdue, nodes_seen, poll_seen, reports_seen
 from .waits import unasked
 from .world import World
 
@@ -72,7 +73,7 @@ class Broker:
             self._plan_next = plan(batch, self.ladders)
             self._stale = False
         duties, again = due(self.world, extra, now)
-        next_deadline = self._next_deadline()
+        next_deadline = self.world.index.next_deadline()
         times = (self._plan_next, again, overdue, silent, next_deadline)
         return Turn(
             writes=batch.writes(),
@@ -83,9 +84,10 @@ class Broker:
 
     def _newest(self, answer: i.Answer) -> i.Answer:
         """The Job as this turn leaves it: a submit that was placed at once says so."""
-        if answer.job is None:
-            return answer
-        return i.Answer(self.world.jobs.get(answer.job.id, answer.job))
+        known = self.world.jobs
+        if answer.jobs:
+            return i.Answer(jobs=tuple(known.get(job.id, job) for job in answer.jobs))
+        return answer if answer.job is None else i.Answer(known.get(answer.job.id, answer.job))
 
     def _fact(self, batch: Batch, fact: i.Input) -> Iterable[i.Duty]:
         match fact:
@@ -95,6 +97,8 @@ class Broker:
                 engine_down(batch, fact)
             case i.PollSeen():
                 return poll_seen(batch, fact)
+            case i.ReportsSeen():
+                return reports_seen(batch, fact)
             case i.UsersGone():
                 users_gone(batch, fact)
             case i.Tidy():
@@ -120,7 +124,7 @@ class Broker:
                 pass
 
     def _deadlines(self, batch: Batch) -> None:
-        for job in self.world.living():
+        for job in self.world.index.due(batch.now):
             for _ in range(ROUNDS_MAX):
                 now_is = self.world.jobs[job.id]
                 if now_is.deadline is None or batch.now < now_is.deadline:
@@ -130,7 +134,6 @@ class Broker:
                     batch.apply(job.id, e.Active() if in_use else e.Deadline(), "broker")
                 except Conflict as error:  # a row is missing: a bug, seen in the journal
                     raise AssertionError(str(error)) from error
-
-    def _next_deadline(self) -> Seconds | None:
-        deadlines = (job.deadline for job in self.world.alive.values())
-        return min((time for time in deadlines if time is not None), default=None)
+            left = self.world.alive.get(job.id)
+            if left is not None and left.deadline == job.deadline:
+                self.world.index.remind(left)

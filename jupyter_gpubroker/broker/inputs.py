@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..core.events import Event
 from ..core.model import (
     Binding,
+    Conflict,
     Holder,
     Job,
     JobId,
@@ -20,10 +22,11 @@ from ..core.model import (
     Placement,
     Policy,
     Process,
+    Refusal,
     Request,
     Seconds,
 )
-from ..engines import Poll
+from ..engines import Poll, Report
 from ..store import LaunchRow
 
 # --- questions: somebody waits for the answer -----------------------------------------
@@ -57,6 +60,26 @@ class Submit(Question):
     requeue: bool = True
     exit_zero_done: bool = False
     idempotency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitList(Question):
+    """Several batch Jobs, all of them or none. Answered with ``Answer.jobs`` in their order;
+    an error names the place in the list."""
+
+    submits: tuple[Submit, ...]
+
+
+@contextmanager
+def about(place: int) -> Iterator[None]:
+    """What is wrong in the block is wrong with the job at that place of a list."""
+    try:
+        yield
+    except Refusal as refusal:
+        field = f"jobs.{place}.{refusal.field}"
+        raise Refusal(field, refusal.message, refusal.remedy) from None
+    except Conflict as conflict:
+        raise Conflict(f"jobs.{place}: {conflict}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +207,14 @@ class PollSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class ReportsSeen:
+    """An engine told by itself how some keys are."""
+
+    engine: str
+    reports: Sequence[Report]
+
+
+@dataclass(frozen=True, slots=True)
 class EngineDown:
     """An engine does not answer; nothing new is placed on it."""
 
@@ -257,13 +288,14 @@ class Duty:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to one question: a Job, None, or an error to raise."""
+    """The answer to one question: a Job, Jobs, None, or an error to raise."""
 
     job: Job | None = None
     error: Exception | None = None
+    jobs: tuple[Job, ...] = ()
 
 
-Fact = NodesSeen | PollSeen | EngineDown | UsersGone | Tidy | DutyDone
+Fact = NodesSeen | PollSeen | ReportsSeen | EngineDown | UsersGone | Tidy | DutyDone
 Input = Question | Fact
 
 

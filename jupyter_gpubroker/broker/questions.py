@@ -3,110 +3,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 
 from ..core import events as e
 from ..core.amounts import words_duration
-from ..core.feasible import possible
 from ..core.leaving import ENDS_FOR_GOOD
 from ..core.model import (
     LEASED,
-    WAITING,
     Binding,
-    Class,
     Conflict,
     Holder,
     Job,
-    JobId,
     Kind,
     Refusal,
-    Request,
     Seconds,
     State,
-    Terms,
 )
-from ..store import LaunchRow, PolicyRow
+from ..store import PolicyRow
 from . import inputs as i
 from .batch import Batch
+from .entrance import Entrance, NewId, submit, submit_list, wants, with_time
 from .idleness import judged, matters
 from .world import World
 
-NewId = Callable[[Kind], JobId]
-
-NAME_MAX = 80
 SERVERS_MAX = 500
 """Servers of one user that are remembered without a session."""
-
-
-@dataclass(frozen=True, slots=True)
-class Entrance:
-    """The way into the queue: checks a request and makes its Job."""
-
-    batch: Batch
-    new_id: NewId
-    replaced: Job | None = None
-    """Ends when the new one comes in: it takes no room any more."""
-
-    def _class(self, name: str, kind: Kind) -> Class:
-        classes = self.batch.world.policy.classes
-        fitting = [item for item in classes.values() if kind in item.kinds]
-        if not name:
-            return fitting[0]
-        if name not in {item.name for item in fitting}:
-            names = ", ".join(item.name for item in fitting)
-            raise Refusal("class", f"{name!r} is not a class for a {kind}", f"one of: {names}")
-        return classes[name]
-
-    def _queue(self, name: str) -> str:
-        policy = self.batch.world.policy
-        if name and name not in policy.queues:
-            names = ", ".join(policy.queues)
-            raise Refusal("queue", f"{name!r} is not a queue", f"one of: {names}")
-        return name or policy.default_queue
-
-    def _room(self, user: str, limits: Class) -> None:
-        if limits.waiting is None:
-            return
-        waiting = sum(
-            job.user == user and job.class_name == limits.name and job.state in WAITING
-            for job in self.batch.world.alive.values()
-            if job is not self.replaced
-        )
-        if waiting >= limits.waiting:
-            raise Refusal(
-                "class",
-                f"{user} has {waiting} waiting jobs in class {limits.name}, the most allowed",
-                "cancel one, or wait until one has started",
-            )
-
-    def make(self, kind: Kind, user: str, request: Request, class_name: str, queue: str) -> Job:
-        """A QUEUED Job of this request; Refusal if it can never run or is one too many."""
-        limits = self._class(class_name, kind)
-        queue = self._queue(queue)
-        request = with_time(request, limits)
-        possible(request, tuple(self.batch.world.nodes.values()), limits)
-        self._room(user, limits)
-        now = self.batch.now
-        wait = limits.terms.max_wait
-        return Job(
-            id=self.new_id(kind),
-            kind=kind,
-            user=user,
-            queue=queue,
-            class_name=limits.name,
-            request=request,
-            terms=limits.terms,
-            since=now,
-            submitted=now,
-            eligible=now,
-            until=None if wait is None else now + wait,
-        )
-
-
-def with_time(request: Request, limits: Class) -> Request:
-    """The request with its class's default time where it names none."""
-    return replace(request, time_limit=request.time_limit or limits.time_default)
 
 
 def answer(batch: Batch, question: i.Question, new_id: NewId) -> i.Answer:
@@ -115,7 +37,9 @@ def answer(batch: Batch, question: i.Question, new_id: NewId) -> i.Answer:
     try:
         match question:
             case i.Submit():
-                return i.Answer(_submit(entrance, question))
+                return i.Answer(submit(entrance, question))
+            case i.SubmitList():
+                return i.Answer(jobs=submit_list(entrance, question))
             case i.OpenSession():
                 return i.Answer(_open_session(entrance, question))
             case i.Ask():
@@ -137,77 +61,6 @@ def answer(batch: Batch, question: i.Question, new_id: NewId) -> i.Answer:
     except (Refusal, Conflict, i.Unknown) as error:
         return i.Answer(error=error)
     return i.Answer()
-
-
-def _submit(entrance: Entrance, question: i.Submit) -> Job:
-    batch = entrance.batch
-    if question.idempotency:
-        known = batch.world.submits.get((question.user, question.idempotency))
-        if known is not None and known in batch.world.jobs:
-            return _repeated(batch.world.jobs[known], question)
-    if not question.launch.argv:
-        raise Refusal("argv", "must name a program", "for example: python train.py")
-    job = entrance.make(
-        Kind.BATCH, question.user, question.request, question.class_name, question.queue
-    )
-    job = replace(
-        job,
-        name=_called(question),
-        terms=_restarts(job.terms, question.max_restarts),
-        torchrun=question.launch.torchrun,
-        requeue=question.requeue,
-        exit_zero_done=question.exit_zero_done,
-    )
-    batch.put(job)
-    batch.launches[job.id] = question.launch
-    if question.idempotency:
-        key = (question.user, question.idempotency)
-        batch.submits[key] = batch.world.submits[key] = job.id
-    batch.journal(question.actor, "job.submitted", job, _wants(job))
-    return job
-
-
-def _name(launch: LaunchRow) -> str:
-    """What a person would call it: the script, the module or the program that is run."""
-    program, *rest = launch.argv
-    words = rest if program == launch.python else launch.argv
-    if "-c" in words[:1]:
-        words = ()
-    word = next((word for word in words if not word.startswith("-")), program)
-    return word.rsplit("/", 1)[-1]
-
-
-def _called(question: i.Submit) -> str:
-    return _one_line(question.name or _name(question.launch))
-
-
-def _repeated(job: Job, question: i.Submit) -> Job:
-    """The Job that the key made before; Conflict where another is asked for with it, which
-    would never run."""
-    asked = question.request
-    same = (
-        replace(asked, time_limit=asked.time_limit or job.request.time_limit) == job.request
-        and _called(question) == job.name
-        and question.queue in ("", job.queue)
-        and question.class_name in ("", job.class_name)
-    )
-    if not same:
-        raise Conflict(f"this Idempotency-Key was used for another job, {job.id}")
-    return job
-
-
-def _one_line(name: str) -> str:
-    """As it may stand in everybody's queue: nothing that moves a cursor or breaks a line."""
-    words = "".join(letter if letter.isprintable() else " " for letter in name[: 4 * NAME_MAX])
-    return " ".join(words.split())[:NAME_MAX]
-
-
-def _restarts(terms: Terms, asked: int | None) -> Terms:
-    return terms if asked is None else replace(terms, max_restarts=asked)
-
-
-def _wants(job: Job) -> dict[str, object]:
-    return {"wants": job.request.words(), "time_limit": job.request.time_limit, "queue": job.queue}
 
 
 def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
@@ -242,7 +95,7 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
     )
     batch.put(job)
     world.asked[job.id] = batch.now
-    batch.journal(question.actor, "job.submitted", job, _wants(job))
+    batch.journal(question.actor, "job.submitted", job, wants(job))
     return job
 
 

@@ -13,7 +13,6 @@ from ..core.model import (
     Job,
     Kept,
     Key,
-    Kind,
     Mode,
     Node,
     Process,
@@ -42,6 +41,7 @@ def nodes_seen(batch: Batch, seen: i.NodesSeen) -> None:
     _tell_devices(batch, seen.engine, known, found)
     others = {name: node for name, node in world.nodes.items() if node.engine != seen.engine}
     world.nodes = others | found
+    world.possible.clear()
     batch.changed = True
     keep = [left for item in world.quarantined if (left := _unproven(item, found)).shares]
     batch.release_quarantine(keep, "the node has a new boot")
@@ -83,17 +83,7 @@ def poll_seen(batch: Batch, seen: i.PollSeen) -> list[i.Duty]:
     """One look at an engine; returns what to do about keys that are not leased now."""
     duties = []
     for report in seen.poll.reports.values():
-        job = batch.world.jobs.get(report.key.job)
-        if job is None:
-            duties += _stranger(batch, seen.engine, report)
-        elif job.attempt != report.key.attempt or job.state not in LEASED:
-            duties += _stale(batch, seen.engine, report)
-        elif report.lost and report.phase is not Phase.EXITED:
-            batch.apply(job.id, e.Lost(job.attempt, report.lost), f"engine:{seen.engine}")
-        elif report.mode is Mode.HOSTED:
-            _hosted(batch, job, seen.engine, report)
-        else:
-            _held(batch, job, seen.engine, report)
+        duties += _reported(batch, seen.engine, report)
     for job in list(batch.world.leased()):
         assert job.lease is not None
         if job.lease.engine == seen.engine and job.key not in seen.poll.reports:
@@ -101,6 +91,31 @@ def poll_seen(batch: Batch, seen: i.PollSeen) -> list[i.Duty]:
     for holder in seen.dead_holders:
         _dead_holder(batch, holder)
     return [*duties, *_images(batch, seen.engine, seen.poll)]
+
+
+def reports_seen(batch: Batch, seen: i.ReportsSeen) -> list[i.Duty]:
+    """What an engine told of its own accord."""
+    duties = []
+    for report in seen.reports:
+        duties += _reported(batch, seen.engine, report)
+    return duties
+
+
+def _reported(batch: Batch, engine: str, report: Report) -> list[i.Duty]:
+    job = batch.world.jobs.get(report.key.job)
+    if job is None:
+        return _stranger(batch, engine, report)
+    if job.attempt != report.key.attempt or job.state not in LEASED:
+        return _stale(batch, engine, report)
+    if report.lost and report.phase is not Phase.EXITED:
+        batch.apply(job.id, e.Lost(job.attempt, report.lost), f"engine:{engine}")
+    elif report.mode is Mode.HOSTED:
+        _hosted(batch, job, engine, report)
+    else:
+        _held(batch, job, engine, report)
+    over = report.phase is Phase.EXITED and batch.world.jobs[job.id].state not in LEASED
+    # It is performed after the commit: the end is recorded by then.
+    return [i.Duty(i.Act.FORGET, engine, report.key, report.mode)] if over else []
 
 
 def _stranger(batch: Batch, engine: str, report: Report) -> list[i.Duty]:
@@ -172,8 +187,8 @@ def _absent(batch: Batch, job: Job, engine: str, poll: Poll) -> None:
 
 
 def _dead_holder(batch: Batch, holder: Holder) -> None:
-    for job in batch.world.living():
-        if job.holder == holder and job.kind is Kind.SESSION:
+    for job in [*batch.world.sessions.values()]:
+        if job.holder == holder:
             holder_gone(batch, job, "broker")
 
 
@@ -185,7 +200,7 @@ def _images(batch: Batch, engine: str, poll: Poll) -> list[i.Duty]:
     wanted: dict[Process, None] = {}
     moving: dict[str, None] = {}
     """Servers whose images come or go at this moment."""
-    for job in batch.world.living():
+    for job in [*batch.world.sessions.values()]:
         settled = poll.began > job.since + poll.settle
         if job.state in (State.STARTING, State.STOPPING) or not settled:
             moving[job.server] = None

@@ -8,7 +8,7 @@ tells nobody. So its spawner says again and again that it waits; silence is what
 from __future__ import annotations
 
 from ..core import events as e
-from ..core.model import Job, JobId, Kind, Seconds, State
+from ..core.model import Job, JobId, Seconds, State
 from .batch import Batch
 
 QUIET_S = 60.0
@@ -25,7 +25,7 @@ def unasked(batch: Batch) -> Seconds | None:
     world, now = batch.world, batch.now
     silent: dict[JobId, Seconds] = {}
     times: list[Seconds] = []
-    for job in filter(_waits_at_hub, world.living()):
+    for job in filter(_waits_at_hub, [*world.sessions.values()]):
         asked = world.asked.get(job.id, world.started)
         if now >= asked + KEPT_S:
             batch.apply(job.id, e.Withdraw(GIVEN_UP), "broker")
@@ -39,5 +39,4 @@ def unasked(batch: Batch) -> Seconds | None:
 
 def _waits_at_hub(job: Job) -> bool:
     """A server that said hello is there: the Hub has nothing to wait for any more."""
-    queued = job.kind is Kind.SESSION and job.state is State.QUEUED
-    return queued and not job.attach and job.holder is None
+    return job.state is State.QUEUED and not job.attach and job.holder is None

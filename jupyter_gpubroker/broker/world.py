@@ -8,23 +8,22 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from ..core.model import (
-    LEASED,
-    TERMINAL,
     Class,
     Holder,
     Idle,
     Job,
     JobId,
     Key,
-    Kind,
     Node,
     Plan,
     Policy,
     Quarantined,
+    Request,
     Seconds,
     State,
 )
 from ..store import Loaded, PolicyRow, Usage
+from .index import Index
 from .inputs import Act, Activity
 
 ENDED_KEPT = 10_000
@@ -48,9 +47,11 @@ class World:
     submits: dict[tuple[str, str], JobId]
     servers: dict[str, int]
     drained: dict[str, str]
-    alive: dict[JobId, Job] = field(default_factory=dict)
+    index: Index = field(default_factory=Index)
     """Those of ``jobs`` that are not terminal: what a turn looks at."""
     nodes: dict[str, Node] = field(default_factory=dict)
+    possible: dict[tuple[Request, Class], None] = field(default_factory=dict)
+    """What these nodes can run, free or not."""
     engines_down: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     """What is missing, by topic: the sentences of a degraded broker."""
@@ -107,10 +108,22 @@ class World:
     def put(self, job: Job) -> None:
         """A new or changed Job."""
         self.jobs[job.id] = job
-        if job.state in TERMINAL:
-            self.alive.pop(job.id, None)
-        else:
-            self.alive[job.id] = job
+        self.index.put(job)
+
+    @property
+    def alive(self) -> Mapping[JobId, Job]:
+        """Every Job that is not terminal."""
+        return self.index.alive
+
+    @property
+    def sessions(self) -> Mapping[JobId, Job]:
+        """The living Sessions."""
+        return self.index.sessions
+
+    @property
+    def leases(self) -> Mapping[JobId, Job]:
+        """Jobs that hold GPUs."""
+        return self.index.leases
 
     def forget(self) -> None:
         """Ended Jobs that are too many leave the memory, a tenth of them at a time."""
@@ -154,9 +167,7 @@ class World:
 
     def session_of(self, server: str) -> Job | None:
         """The newest living Session of a server, the one not on its way out first."""
-        living = [
-            job for job in self.alive.values() if job.kind is Kind.SESSION and job.server == server
-        ]
+        living = [job for job in self.sessions.values() if job.server == server]
         return max(
             living,
             key=lambda job: (job.state is not State.STOPPING, job.submitted, job.id),
@@ -165,4 +176,4 @@ class World:
 
     def leased(self) -> Sequence[Job]:
         """Jobs that hold GPUs."""
-        return [job for job in self.alive.values() if job.state in LEASED]
+        return list(self.leases.values())

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -23,6 +23,7 @@ from ..wire.answered import (
     QueueRow,
     SessionState,
     ShapesOut,
+    SubmittedOut,
 )
 
 T = TypeVar("T")
@@ -110,6 +111,12 @@ def check_policy(document: str) -> Call[PolicyOut]:
 def submit(body: q.SubmitIn, *, key: str = "") -> Call[JobOut]:
     """Submit a batch job. Sent again with the same ``key``, it gives the job it made."""
     return Call(e.SUBMIT, body=body, headers={e.IDEMPOTENCY_KEY: key or uuid.uuid4().hex})
+
+
+def submit_list(bodies: Sequence[q.ListedIn]) -> Call[list[SubmittedOut]]:
+    """Submit several batch jobs in one transaction: all of them or none. Each may have a
+    ``key``; sent again, it gives the job that it made."""
+    return Call(e.SUBMIT_LIST, body=q.SubmitListIn(jobs=tuple(bodies)))
 
 
 def jobs(

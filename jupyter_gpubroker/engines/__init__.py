@@ -9,10 +9,10 @@ broker's own record; an engine reports only what it saw.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ..core.model import (
     Binding,
@@ -169,6 +169,16 @@ class LogChunk:
     """Where to go on reading."""
     size: int
     """Bytes there are at present."""
+
+
+@runtime_checkable
+class Watchable(Protocol):
+    """An Engine that tells of its own accord; it is looked at more rarely."""
+
+    def watch(self) -> AsyncIterator[Sequence[Report]]:
+        """Reports as they happen, for ever: those that ``poll`` would hold too. Nothing follows
+        from what it does not tell; EngineError where it cannot tell any more."""
+        ...
 
 
 class Engine(Protocol):

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
-from ..broker.inputs import Question
+from ..broker.inputs import Question, Submit
 from ..broker.world import World
 from ..core.model import Job, Key
 from ..engines import LogChunk
@@ -27,6 +27,10 @@ class Desk(Protocol):
 
     async def ask(self, question: Question) -> Job | None:
         """Decide, commit, then answer. Refusal, Conflict, Unknown or Degraded are raised."""
+        ...
+
+    async def submit(self, asked: Sequence[Submit]) -> Sequence[Job]:
+        """Batch Jobs, all of them or none; raises as ``ask`` does."""
         ...
 
     def entries(self, after: int) -> AsyncIterator[Sequence[Entry]]:

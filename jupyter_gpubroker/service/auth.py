@@ -194,11 +194,14 @@ _OVERFLOW_UID = "/proc/sys/kernel/overflowuid"
 class PeerAuth:
     """Processes at the other end of a unix socket, by their uid."""
 
-    def __init__(self, *, shared: bool) -> None:
+    def __init__(self, *, shared: bool, clock: Callable[[], float] = time.monotonic) -> None:
         """``shared``: all users of this machine; else only the daemon's own and root."""
         self._shared = shared
         self._admins = frozenset({0, os.geteuid()})
         self._nobody = _overflow_uid()
+        self._clock = clock
+        self._names: dict[int, tuple[float, str]] = {}
+        """Uid -> when it was looked up, and its name."""
 
     async def principal(self, request: HTTPServerRequest, *, fresh: bool) -> Principal:
         """See ``Auth.principal``; a uid is known at once and for sure."""
@@ -207,7 +210,15 @@ class PeerAuth:
             raise Forbidden("your user is not known on this machine: are you in a container?")
         if not self._shared and uid not in self._admins:
             raise Forbidden("this broker belongs to another user")
-        return Principal(PrincipalKind.PEER, account(uid), admin=uid in self._admins)
+        return Principal(PrincipalKind.PEER, self._name(uid), admin=uid in self._admins)
+
+    def _name(self, uid: int) -> str:
+        """Where accounts come from a network, a look-up of each request would be slow."""
+        seen, name = self._names.get(uid, (0.0, ""))
+        if not name or self._clock() - seen > FRESH_S:
+            name = account(uid)
+            self._names[uid] = (self._clock(), name)
+        return name
 
 
 def account(uid: int) -> str:

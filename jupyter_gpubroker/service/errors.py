@@ -50,5 +50,6 @@ def translate(error: BaseException) -> tuple[int, ErrorOut]:
 
 def refused(refusal: Refusal) -> ErrorOut:
     """The answer of a Refusal; it names the field as it was asked for."""
-    field = FIELDS.get(refusal.field, refusal.field)
+    where, dot, last = refusal.field.rpartition(".")
+    field = where + dot + FIELDS.get(last, last)
     return ErrorOut(error="refused", field=field, message=refusal.message, remedy=refusal.remedy)

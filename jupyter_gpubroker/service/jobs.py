@@ -6,20 +6,20 @@ from __future__ import annotations
 import codecs
 from collections.abc import Iterable, Sequence
 
-from ..broker.inputs import Ask, Submit, Unknown
+from ..broker.inputs import Ask, Submit, Unknown, about
 from ..core.events import Cancel, Event, Extend
 from ..core.model import LEASED, Job, Key, Refusal
-from ..wire import ExtendIn, JobsQuery, LogQuery, SubmitIn, parse_duration
+from ..wire import ExtendIn, JobsQuery, LogQuery, SubmitIn, SubmitListIn, parse_duration
 from ..wire import answered as a
+from ..wire.asked import KEY_MAX
 from ..wire.endpoints import IDEMPOTENCY_KEY
-from .auth import Forbidden, PrincipalKind
+from .auth import Forbidden, Principal, PrincipalKind
 from .base import Call
 from .launches import launch_of
 from .views import full_event
 
 STORY = 200
 """Entries in the story of a Job."""
-KEY_MAX = 128
 
 
 async def me(call: Call) -> a.PrincipalOut:
@@ -30,16 +30,53 @@ async def me(call: Call) -> a.PrincipalOut:
 
 async def submit(call: Call) -> a.JobOut:
     """POST /jobs."""
-    body, user = call.given(SubmitIn), call.principal.user
-    if call.principal.kind is PrincipalKind.HUB:
-        raise Forbidden("the Hub submits no jobs: a job belongs to the user who submits it")
+    body = call.given(SubmitIn)
     key = call.handler.request.headers.get(IDEMPOTENCY_KEY, "")
     if len(key) > KEY_MAX:
         raise Refusal(IDEMPOTENCY_KEY, f"must not be longer than {KEY_MAX} characters")
+    question = _question(_submitter(call), body, key)
+    repeated = _is_known(call, key)
+    job = await call.desk.ask(question)
+    assert job is not None
+    call.status = 200 if repeated else 201
+    return call.view.job(job)
+
+
+async def submit_list(call: Call) -> list[a.SubmittedOut]:
+    """POST /jobs/list."""
+    who, asked = _submitter(call), call.given(SubmitListIn).jobs
+    questions = []
+    for place, body in enumerate(asked):
+        with about(place):
+            questions.append(_question(who, body, body.key))
+    keys = [body.key for body in asked]
+    new = [
+        not _is_known(call, key) and not (key and key in keys[:place])
+        for place, key in enumerate(keys)
+    ]
+    jobs = await call.desk.submit(questions)
+    call.status = 201 if any(new) else 200
+    return [
+        a.SubmittedOut(id=job.id, state=job.state, new=first)
+        for job, first in zip(jobs, new, strict=True)
+    ]
+
+
+def _submitter(call: Call) -> Principal:
+    if call.principal.kind is PrincipalKind.HUB:
+        raise Forbidden("the Hub submits no jobs: a job belongs to the user who submits it")
+    return call.principal
+
+
+def _is_known(call: Call, key: str) -> bool:
+    return bool(key) and (call.principal.user, key) in call.desk.world.submits
+
+
+def _question(who: Principal, body: SubmitIn, key: str) -> Submit:
     request = body.request.to_request()
-    question = Submit(
-        actor=call.principal.actor,
-        user=user,
+    return Submit(
+        actor=who.actor,
+        user=who.user,
         request=request,
         launch=launch_of(body, request),
         name=body.name,
@@ -50,11 +87,6 @@ async def submit(call: Call) -> a.JobOut:
         exit_zero_done=body.exit_zero_done,
         idempotency=key,
     )
-    repeated = bool(key) and (user, key) in call.desk.world.submits
-    job = await call.desk.ask(question)
-    assert job is not None
-    call.status = 200 if repeated else 201
-    return call.view.job(job)
 
 
 async def jobs(call: Call) -> list[a.JobOut]:

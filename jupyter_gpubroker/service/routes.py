@@ -12,6 +12,7 @@ ROUTES: tuple[Route, ...] = (
     Route(e.OPENAPI, Who.ANY, cluster.document),
     Route(e.ME, Who.USER, jobs.me),
     Route(e.SUBMIT, Who.USER, jobs.submit, fresh=True),
+    Route(e.SUBMIT_LIST, Who.USER, jobs.submit_list, fresh=True),
     Route(e.JOBS, Who.USER, jobs.jobs),
     Route(e.SHOW, Who.OWNER, jobs.show),
     Route(e.EXPLAIN, Who.OWNER, jobs.explain),

@@ -105,12 +105,19 @@ class Stage:
 
     def ask(self, question: i.Question) -> Job | None:
         """Ask, let happen what happens at this instant, and return the answer or raise it."""
+        return self._asked(question).job
+
+    def ask_all(self, question: i.SubmitList) -> Sequence[Job]:
+        """The same, for several Jobs."""
+        return self._asked(question).jobs
+
+    def _asked(self, question: i.Question) -> i.Answer:
         answers: list[i.Answer] = []
         self.send(question, answers.append)
         self.agenda.run(self.agenda.now)
         if answers[0].error is not None:
             raise answers[0].error
-        return answers[0].job
+        return answers[0]
 
     def run(self, seconds: Seconds) -> None:
         """Let virtual time pass."""

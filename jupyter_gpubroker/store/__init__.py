@@ -155,6 +155,10 @@ class Store(Protocol):
         """The launch of a batch Job; ``None`` if it was dropped."""
         ...
 
+    def launches(self, jobs: Sequence[JobId]) -> Mapping[JobId, LaunchRow]:
+        """Those of several batch Jobs in one look; dropped ones are not in it."""
+        ...
+
     def entries(self, after: int, limit: int = 500) -> Sequence[Entry]:
         """Journal entries with seq > ``after``, in order; those that are not forgotten."""
         ...

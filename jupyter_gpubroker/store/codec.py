@@ -13,11 +13,16 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import json
 import types
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 T = TypeVar("T")
 _Turn = Callable[[Any], Any]
@@ -34,6 +39,36 @@ def encode(record: object) -> dict[str, Any]:
     cls: Any = type(record)
     encoded: dict[str, Any] = _turns(cls)[0](record)
     return encoded
+
+
+def dumps(record: object) -> str:
+    """The JSON text of ``encode(record)``, in most cases written several times as fast.
+    CodecError as there."""
+    cls: Any = type(record)
+    writer, others = _writer(cls)
+    if not any(getattr(record, name) for name in others):
+        # Its errors quote values: below they are told without.
+        with suppress(PydanticSerializationError):
+            return writer.dump_json((record,), warnings="error")[1:-1].decode()
+    return json.dumps(encode(record), separators=(",", ":"))
+
+
+@cache
+def _writer(cls: Any) -> tuple[TypeAdapter[tuple[Any, ...]], tuple[str, ...]]:
+    """Who writes records of a type fast, and fields that it writes otherwise than ``encode``."""
+    # Around a record of the standard library only a container may have a configuration.
+    writer = TypeAdapter(tuple[cls, ...], config=ConfigDict(ser_json_inf_nan="constants"))
+    others = [name for name, hint in get_type_hints(cls).items() if _is_other(hint)]
+    return writer, tuple(others)
+
+
+def _is_other(hint: Any) -> bool:
+    """True of bytes and NamedTuples, and of what may hold them."""
+    if not isinstance(hint, type) or get_args(hint):
+        return any(_is_other(arg) for arg in get_args(hint))
+    if dataclasses.is_dataclass(hint):
+        return any(_is_other(inner) for inner in get_type_hints(hint).values())
+    return hint is bytes or issubclass(hint, tuple)
 
 
 def decode(cls: type[T], data: object) -> T:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -99,6 +99,11 @@ class MemoryStore:
     def launch(self, job: JobId) -> LaunchRow | None:
         """See ``Store.launch``."""
         return self._opened().launches.get(job)
+
+    def launches(self, jobs: Sequence[JobId]) -> Mapping[JobId, LaunchRow]:
+        """See ``Store.launches``."""
+        known = self._opened().launches
+        return {job: known[job] for job in jobs if job in known}
 
     def entries(self, after: int, limit: int = 500) -> Sequence[Entry]:
         """See ``Store.entries``."""

@@ -26,12 +26,15 @@ from . import (
     Writes,
     tables,
 )
-from .codec import decode, encode, plain
+from .codec import decode, dumps, encode
 from .database import explained, make_engine, prepare_file, sqlite_path
 from .migrations import migrate
 from .rules import follow, oldest
 
 Row = dict[str, Any]
+
+READ_MAX = 500
+"""Rows asked for by name in one statement: databases limit its parameters."""
 
 
 class SqlStore:
@@ -81,12 +84,19 @@ class SqlStore:
 
     def launch(self, job: JobId) -> LaunchRow | None:
         """See ``Store.launch``."""
+        return self.launches([job]).get(job)
+
+    def launches(self, jobs: Sequence[JobId]) -> Mapping[JobId, LaunchRow]:
+        """See ``Store.launches``."""
         table = tables.launches
+        found: dict[JobId, LaunchRow] = {}
         with self._reading() as connection:
-            row = connection.execute(sa.select(table).where(table.c.job == job)).one_or_none()
-            if row is None:
-                return None
-            return decode(LaunchRow, {**json.loads(row.body), "env": json.loads(row.env)})
+            for first in range(0, len(jobs), READ_MAX):
+                some = jobs[first : first + READ_MAX]
+                for row in connection.execute(sa.select(table).where(table.c.job.in_(some))):
+                    body = {**json.loads(row.body), "env": json.loads(row.env)}
+                    found[row.job] = decode(LaunchRow, body)
+        return found
 
     def entries(self, after: int, limit: int = 500) -> Sequence[Entry]:
         """See ``Store.entries``."""
@@ -263,8 +273,7 @@ def _pairs(key: str, value: str, items: Mapping[str, object]) -> list[Row]:
     return [{key: left, value: right} for left, right in items.items()]
 
 
-def _dumps(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
+_dumps = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def _job_row(job: Job) -> Row:
@@ -276,12 +285,13 @@ def _job_row(job: Job) -> Row:
         "state": job.state.value,
         "submitted": job.submitted,
         "terminal_at": job.since if job.state in TERMINAL else None,
-        "body": _dumps(encode(job)),
+        "body": dumps(job),
     }
 
 
 def _entry_row(entry: Entry) -> Row:
-    return {**encode(entry), "facts": _dumps(plain(entry.facts))}
+    row = encode(entry)
+    return {**row, "facts": _dumps(row["facts"])}
 
 
 def _entry(row: sa.Row[Any]) -> Entry:

@@ -46,6 +46,7 @@ from .answered import (
     SessionState,
     ShapesOut,
     ShareOut,
+    SubmittedOut,
     WhyOut,
 )
 from .asked import (
@@ -57,6 +58,7 @@ from .asked import (
     In,
     JobsQuery,
     KernelIn,
+    ListedIn,
     LogQuery,
     Nothing,
     PolicyIn,
@@ -68,6 +70,7 @@ from .asked import (
     StartedIn,
     StateQuery,
     SubmitIn,
+    SubmitListIn,
 )
 from .endpoints import API, IDEMPOTENCY_KEY, STREAM, Endpoint
 from .refusals import refusal_of
@@ -101,6 +104,7 @@ __all__ = [
     "KernelIn",
     "Kind",
     "LeaseOut",
+    "ListedIn",
     "LogOut",
     "LogQuery",
     "Mode",
@@ -128,6 +132,8 @@ __all__ = [
     "State",
     "StateQuery",
     "SubmitIn",
+    "SubmitListIn",
+    "SubmittedOut",
     "WhyOut",
     "parse_duration",
     "parse_memory",

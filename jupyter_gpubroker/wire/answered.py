@@ -137,6 +137,14 @@ class JobOut(Out):
     gpu_seconds: float
 
 
+class SubmittedOut(Out):
+    """One Job of a list that was submitted, in the order of the list."""
+
+    id: str
+    state: State
+    new: bool = Field(description="false: its key had made it before")
+
+
 class QueueRow(Out):
     """A waiting Job as everybody sees it."""
 

@@ -15,6 +15,10 @@ CODE_MAX = 4 * 2**20
 """Characters of one submitted file."""
 FILE_NAME_MAX = 200
 """Bytes; file systems allow 255, and a draft of it needs some."""
+KEY_MAX = 128
+"""Characters of an idempotency key."""
+LIST_MAX = 1000
+"""Jobs submitted at once."""
 BIG = 2**53
 """Integers stay exact in every JSON reader."""
 
@@ -154,6 +158,20 @@ class SubmitIn(In):
     max_restarts: int | None = Field(None, ge=0, le=1000)
     requeue: bool = True
     exit_zero_done: bool = False
+
+
+class ListedIn(SubmitIn):
+    """One of the ``jobs`` of POST /jobs/list."""
+
+    key: Text = Field(
+        "", max_length=KEY_MAX, description="sent again, it gives the job that it made"
+    )
+
+
+class SubmitListIn(In):
+    """POST /jobs/list: several batch Jobs in one transaction, all of them or none."""
+
+    jobs: tuple[ListedIn, ...] = Field(min_length=1, max_length=LIST_MAX)
 
 
 class SessionIn(In):

@@ -67,6 +67,12 @@ OPENAPI = _get("/openapi.json", dict[str, Any], "this document")
 ME = _get("/me", a.PrincipalOut, "who you are to the broker")
 
 SUBMIT = _post("/jobs", a.JobOut, "submit a batch job", q.SubmitIn)
+SUBMIT_LIST = _post(
+    "/jobs/list",
+    list[a.SubmittedOut],
+    "submit several batch jobs, all or none",
+    q.SubmitListIn,
+)
 JOBS = _get("/jobs", list[a.JobOut], "your jobs and sessions, newest first", q.JobsQuery)
 SHOW = _get(f"/jobs/{JOB}", a.JobOut, "one job or session")
 EXPLAIN = _get(f"/jobs/{JOB}/explain", a.ExplainOut, "a job, why it waits, and its story")

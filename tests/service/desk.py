@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 
 from jupyter_gpubroker import policy
-from jupyter_gpubroker.broker.inputs import Question
+from jupyter_gpubroker.broker.inputs import Question, Submit, SubmitList
 from jupyter_gpubroker.broker.world import World
 from jupyter_gpubroker.core.model import Job, Key
 from jupyter_gpubroker.engines import LogChunk
@@ -60,6 +60,14 @@ class Desk:
             raise self.missing
         try:
             return self.stage.ask(question)
+        finally:
+            self.tell()
+
+    async def submit(self, asked: Sequence[Submit]) -> Sequence[Job]:
+        if self.missing is not None:
+            raise self.missing
+        try:
+            return self.stage.ask_all(SubmitList(asked[0].actor, tuple(asked)))
         finally:
             self.tell()
 

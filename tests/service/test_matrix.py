@@ -78,6 +78,7 @@ SAMPLES: Mapping[e.Endpoint[Any], tuple[Sample, ...]] = {
     e.OPENAPI: (Sample(EVERYBODY),),
     e.ME: (Sample(USERS),),
     e.SUBMIT: (Sample(USERS | {"hub": 403}, SHELL),),
+    e.SUBMIT_LIST: (Sample(USERS | {"hub": 403}, {"jobs": [SHELL]}),),
     e.JOBS: (Sample(USERS),),
     e.SHOW: (Sample(OWN_JOB), Sample(OWN_JOB, target="session")),
     e.EXPLAIN: (Sample(OWN_JOB), Sample(OWN_JOB, target="session")),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from functools import cache
+from math import inf
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpubroker.core.model import Job, Kept, Process, Quarantined, Request, Share
 from jupyter_gpubroker.store import Entry, LaunchRow, PolicyRow, Usage
-from jupyter_gpubroker.store.codec import CodecError, decode, encode
+from jupyter_gpubroker.store.codec import CodecError, decode, dumps, encode
 
 from .samples import SECRET, batch, launch, session
 
@@ -77,6 +78,24 @@ def anything(hint: Any) -> st.SearchStrategy[Any]:
 def test_what_is_read_is_what_was_written(cls: type, data: st.DataObject) -> None:
     record = data.draw(anything(cls))
     assert decode(cls, json.loads(json.dumps(encode(record)))) == record
+
+
+@pytest.mark.parametrize("cls", [Job, Quarantined, LaunchRow, Usage])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_fast_way_writes_the_same(cls: type, data: st.DataObject) -> None:
+    record = data.draw(anything(cls))
+    assert json.loads(dumps(record)) == encode(record)
+
+
+def test_the_fast_way_writes_and_refuses_what_is_odd_as_the_slow_one() -> None:
+    for odd in (batch(name="\ud800"), batch(until=inf), batch(since=3), batch(name="Größe")):
+        assert decode(Job, json.loads(dumps(odd))) == odd
+    with pytest.raises(CodecError, match=r"Job\.user: expected str, got list") as refused:
+        dumps(batch(user=[SECRET]))
+    assert SECRET not in str(refused.value)
+    with pytest.raises(CodecError, match=r"Job\.kept: expected Kept, got Share"):
+        dumps(batch(kept=(Share("n", "d", 1),)))
 
 
 def test_lists_are_read_as_tuples_and_enums_as_members() -> None:

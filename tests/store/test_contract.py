@@ -66,6 +66,9 @@ def test_the_reader_sees_what_was_committed(ground: Ground) -> None:
     assert store.job("s-1") == session()
     assert store.job("b-9") is None
     assert store.launch("b-9") is None
+    assert store.launches([]) == {}
+    many = [f"b-{number}" for number in range(2000)]
+    assert store.launches(many) == {"b-1": launch()}
 
 
 def test_a_job_is_replaced_as_a_whole(ground: Ground) -> None:

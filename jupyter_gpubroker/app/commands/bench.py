@@ -9,13 +9,24 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ...sim.benchmarks import BENCHMARKS
+from ...core.model import Refusal
+from ...sim import benchmarks
+from .. import b4
 from .cluster import read
 from .command import Answer, Offline
+
+BENCHMARKS: Mapping[str, tuple[str, benchmarks.Run]] = {
+    **benchmarks.BENCHMARKS,
+    "b4": ("submit 15,000 jobs to a real broker and wait for their ends", b4.run),
+}
+"""Id -> (what it does, how to run it)."""
+DATALESS = ("b4",)
+"""These make up their own workload."""
 
 
 class BenchApp(Offline):
@@ -29,12 +40,17 @@ class BenchApp(Offline):
         what = "; ".join(f"{id_}: {does}" for id_, (does, _) in BENCHMARKS.items())
         parser.add_argument("id", choices=sorted(BENCHMARKS), help=what)
         parser.add_argument(
-            "--data", required=True, type=Path, metavar="DIR", help="folder of the workloads"
+            "--data",
+            type=Path,
+            metavar="DIR",
+            help=f"folder of the workloads (all but {', '.join(DATALESS)} need it)",
         )
 
     def compute(self) -> tuple[dict[str, Any], str]:
         """See ``Offline.compute``."""
         _, measure = BENCHMARKS[self.args.id]
+        if self.args.data is None and self.args.id not in DATALESS:
+            raise Refusal("--data", "is missing", "the folder of the workloads")
         result = measure(self.args.data, read, self._say)
         people = f"{self.args.id}: {result['value']} {result['unit']}"
         return {**result, **_circumstances()}, people

@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The way into the queue: what is asked for is checked and becomes a Job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from ..core.feasible import possible
+from ..core.model import (
+    WAITING,
+    Class,
+    Conflict,
+    Job,
+    JobId,
+    Kind,
+    Refusal,
+    Request,
+    Terms,
+)
+from ..store import LaunchRow
+from . import inputs as i
+from .batch import Batch
+
+NewId = Callable[[Kind], JobId]
+
+NAME_MAX = 80
+POSSIBLE_MAX = 1000
+"""Requests that are remembered to be possible."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """The way into the queue: checks a request and makes its Job."""
+
+    batch: Batch
+    new_id: NewId
+    replaced: Job | None = None
+    """Ends when the new one comes in: it takes no room any more."""
+    made: list[Job] = field(default_factory=list)
+    """Of a list: they come in with the last one, and take room already."""
+
+    def _class(self, name: str, kind: Kind) -> Class:
+        classes = self.batch.world.policy.classes
+        fitting = [item for item in classes.values() if kind in item.kinds]
+        if not name:
+            return fitting[0]
+        if name not in {item.name for item in fitting}:
+            names = ", ".join(item.name for item in fitting)
+            raise Refusal("class", f"{name!r} is not a class for a {kind}", f"one of: {names}")
+        return classes[name]
+
+    def _queue(self, name: str) -> str:
+        policy = self.batch.world.policy
+        if name and name not in policy.queues:
+            names = ", ".join(policy.queues)
+            raise Refusal("queue", f"{name!r} is not a queue", f"one of: {names}")
+        return name or policy.default_queue
+
+    def _room(self, user: str, limits: Class) -> None:
+        if limits.waiting is None:
+            return
+        counts = self.batch.world.index.waiting.items()
+        waiting = sum(count for line, count in counts if line[:2] == (user, limits.name))
+        waiting += sum(_takes_place(job, user, limits) for job in self.made)
+        waiting -= self.replaced is not None and _takes_place(self.replaced, user, limits)
+        if waiting >= limits.waiting:
+            raise Refusal(
+                "class",
+                f"{user} has {waiting} waiting jobs in class {limits.name}, the most allowed",
+                "cancel one, or wait until one has started",
+            )
+
+    def _possible(self, request: Request, limits: Class) -> None:
+        """Refusal if it can never run here. What has been found possible stays so until the
+        machines are others."""
+        world = self.batch.world
+        question = (request, limits)
+        if question not in world.possible:
+            possible(request, tuple(world.nodes.values()), limits)
+            if len(world.possible) >= POSSIBLE_MAX:
+                world.possible.clear()
+            world.possible[question] = None
+
+    def make(self, kind: Kind, user: str, request: Request, class_name: str, queue: str) -> Job:
+        """A QUEUED Job of this request; Refusal if it can never run or is one too many."""
+        limits = self._class(class_name, kind)
+        queue = self._queue(queue)
+        request = with_time(request, limits)
+        self._possible(request, limits)
+        self._room(user, limits)
+        now = self.batch.now
+        wait = limits.terms.max_wait
+        return Job(
+            id=self.new_id(kind),
+            kind=kind,
+            user=user,
+            queue=queue,
+            class_name=limits.name,
+            request=request,
+            terms=limits.terms,
+            since=now,
+            submitted=now,
+            eligible=now,
+            until=None if wait is None else now + wait,
+        )
+
+
+def _takes_place(job: Job, user: str, limits: Class) -> bool:
+    return (job.user, job.class_name) == (user, limits.name) and job.state in WAITING
+
+
+def with_time(request: Request, limits: Class) -> Request:
+    """The request with its class's default time where it names none."""
+    return replace(request, time_limit=request.time_limit or limits.time_default)
+
+
+def submit(entrance: Entrance, question: i.Submit) -> Job:
+    """A batch Job, or the one that its key has made."""
+    known = _known(entrance.batch, question)
+    if known is not None:
+        return known
+    job = _batch_job(entrance, question)
+    _enter(entrance.batch, question, job)
+    return job
+
+
+def submit_list(entrance: Entrance, question: i.SubmitList) -> tuple[Job, ...]:
+    """All are made before any comes in: whatever is wrong with one changes nothing."""
+    jobs: list[Job] = []
+    keys: dict[tuple[str, str], Job] = {}
+    for place, each in enumerate(question.submits):
+        key = (each.user, each.idempotency)
+        with i.about(place):
+            job = _known(entrance.batch, each)
+            if job is None and key in keys:
+                job = _repeated(keys[key], each)
+            if job is None:
+                job = _batch_job(entrance, each)
+                entrance.made.append(job)
+        if each.idempotency:
+            keys[key] = job
+        jobs.append(job)
+    new = {job.id: job for job in entrance.made}
+    for job, each in zip(jobs, question.submits, strict=True):
+        if new.pop(job.id, None) is not None:
+            _enter(entrance.batch, each, job)
+    return tuple(jobs)
+
+
+def _known(batch: Batch, question: i.Submit) -> Job | None:
+    """The Job that its key has made; Conflict where another is asked for with it."""
+    if not question.idempotency:
+        return None
+    known = batch.world.submits.get((question.user, question.idempotency))
+    job = None if known is None else batch.world.jobs.get(known)
+    return None if job is None else _repeated(job, question)
+
+
+def _batch_job(entrance: Entrance, question: i.Submit) -> Job:
+    if not question.launch.argv:
+        raise Refusal("argv", "must name a program", "for example: python train.py")
+    job = entrance.make(
+        Kind.BATCH, question.user, question.request, question.class_name, question.queue
+    )
+    return replace(
+        job,
+        name=_called(question),
+        terms=_restarts(job.terms, question.max_restarts),
+        torchrun=question.launch.torchrun,
+        requeue=question.requeue,
+        exit_zero_done=question.exit_zero_done,
+    )
+
+
+def _enter(batch: Batch, question: i.Submit, job: Job) -> None:
+    batch.put(job)
+    batch.launches[job.id] = question.launch
+    if question.idempotency:
+        key = (question.user, question.idempotency)
+        batch.submits[key] = batch.world.submits[key] = job.id
+    batch.journal(question.actor, "job.submitted", job, wants(job))
+
+
+def _name(launch: LaunchRow) -> str:
+    """What a person would call it: the script, the module or the program that is run."""
+    program, *rest = launch.argv
+    words = rest if program == launch.python else launch.argv
+    if "-c" in words[:1]:
+        words = ()
+    word = next((word for word in words if not word.startswith("-")), program)
+    return word.rsplit("/", 1)[-1]
+
+
+def _called(question: i.Submit) -> str:
+    return _one_line(question.name or _name(question.launch))
+
+
+def _repeated(job: Job, question: i.Submit) -> Job:
+    """The Job that the key made before; Conflict where another is asked for with it, which
+    would never run."""
+    asked = question.request
+    same = (
+        replace(asked, time_limit=asked.time_limit or job.request.time_limit) == job.request
+        and _called(question) == job.name
+        and question.queue in ("", job.queue)
+        and question.class_name in ("", job.class_name)
+    )
+    if not same:
+        raise Conflict(f"this Idempotency-Key was used for another job, {job.id}")
+    return job
+
+
+def _one_line(name: str) -> str:
+    """As it may stand in everybody's queue: nothing that moves a cursor or breaks a line."""
+    words = "".join(letter if letter.isprintable() else " " for letter in name[: 4 * NAME_MAX])
+    return " ".join(words.split())[:NAME_MAX]
+
+
+def _restarts(terms: Terms, asked: int | None) -> Terms:
+    return terms if asked is None else replace(terms, max_restarts=asked)
+
+
+def wants(job: Job) -> dict[str, object]:
+    """What the journal tells of a Job that comes in."""
+    return {"wants": job.request.words(), "time_limit": job.request.time_limit, "queue": job.queue}
