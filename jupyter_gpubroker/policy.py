@@ -141,6 +141,8 @@ class PolicyDoc(Strict):
     """Which of the GPUs that fit: those that leave the most useful rest, or the fullest."""
     half_life: Time = 7 * 86400.0
     """After so long, GPU time that somebody used counts half when the queue is ordered."""
+    max_age: Time = 3 * 86400.0
+    """A job that waits longer goes before all others of its class."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
     """What becomes of the running jobs of users who were removed from the Hub: they finish, or
     they are cancelled. What such a user waits for is cancelled, and their sessions end."""
@@ -165,6 +167,7 @@ DEFAULT_DOCUMENT = """\
 default_queue: default
 placement: fragmentation    # or best-fit
 half_life: 7d               # decay of the usage that fair share looks at
+max_age: 3d                 # who waits longer leads the class
 
 classes:
   interactive:              # notebooks
@@ -212,6 +215,7 @@ def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
         revision=revision,
         placement=doc.placement,
         half_life=doc.half_life,
+        max_age=doc.max_age,
         removed_users=doc.removed_users,
     )
 

@@ -52,18 +52,18 @@ def test_the_shipped_policy_is_one() -> None:
 
 WORDS = {
     ("grace: 120s", "grace: soon"): "classes.interactive.grace: 'soon' is not a duration"
-    " (for example 90s, 10m, 2h, 1-12:00:00) at line 13",
+    " (for example 90s, 10m, 2h, 1-12:00:00) at line 14",
     ("waiting: 5 ", "waiting: five "): "classes.interactive.waiting: must be a whole number,"
-    " got 'five' at line 18",
+    " got 'five' at line 19",
     ("waiting: 5 ", "waiting: 0 "): "classes.interactive.waiting: must be at least 1, got 0"
-    " at line 18",
+    " at line 19",
     ("[session]", "[notebook]"): "classes.interactive.kinds[0]: must be 'batch' or 'session',"
-    " got 'notebook' at line 9",
-    ("[session]", "session"): "classes.interactive.kinds: must be a list, got 'session' at line 9",
+    " got 'notebook' at line 10",
+    ("[session]", "session"): "classes.interactive.kinds: must be a list, got 'session' at line 10",
     ("{default: 2h, max: 8h}", "2h"): "classes.interactive.time: must be a mapping of keys,"
-    " got '2h' at line 10",
-    ("default: {}", "default: 3"): "queues.default: must be a mapping of keys, got 3 at line 30",
-    ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 29",
+    " got '2h' at line 11",
+    ("default: {}", "default: 3"): "queues.default: must be a mapping of keys, got 3 at line 31",
+    ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 30",
     ("half_life: 7d", "half_life: true"): "half_life: 'True' is not a duration"
     " (for example 90s, 10m, 2h, 1-12:00:00) at line 5",
 }

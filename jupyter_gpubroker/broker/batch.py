@@ -15,6 +15,7 @@ from .world import World
 
 _NAMES: Mapping[type[e.Event], str] = {
     e.Place: "job.placed",
+    e.Reserve: "job.reserved",
     e.Notify: "job.noticed",
     e.Reprieve: "job.reprieved",
     e.Deadline: "job.deadline",

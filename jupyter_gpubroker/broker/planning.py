@@ -18,12 +18,14 @@ from ..core.model import (
     Mode,
     Placement,
     Reason,
+    Reservation,
     Seconds,
     Snapshot,
     StageName,
     State,
     Terms,
     Why,
+    nodes_of,
 )
 from ..core.quota import decayed
 from ..core.schedule import schedule
@@ -83,7 +85,6 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         memory_mib=dict(world.memory_mib),
         quarantined=tuple(world.quarantined),
         barred=_barred(world),
-        promised=dict(world.plan.promise),
     )
 
 
@@ -144,11 +145,24 @@ def plan(batch: Batch, ladders: Mapping[str, tuple[StageName, ...]]) -> Seconds 
         taker = world.jobs.get(notice.for_job or "")
         facts |= {"for_user": taker.user} if taker is not None else {}
         batch.apply(job_id, e.Notify(notice), "broker", facts)
+    _reserve(batch, dict(made.reserve))
     for job_id, placement in made.place:
         job = world.jobs[job_id]
         batch.apply(job_id, _place(world, job, placement, ladders, batch.now), "broker")
     times = [time for time in (made.next, next_idle) if time is not None]
     return min(times, default=None)
+
+
+def _reserve(batch: Batch, found: Mapping[JobId, Reservation]) -> None:
+    """What is kept free for waiting Jobs is now this."""
+    for job in batch.world.living():
+        reservation = found.get(job.id)
+        if job.state is not State.QUEUED or job.reserved == reservation:
+            continue
+        facts: dict[str, object] = {}
+        if reservation is not None:
+            facts = {"start": reservation.start, "nodes": list(nodes_of(reservation.placement))}
+        batch.apply(job.id, e.Reserve(reservation), "broker", facts)
 
 
 def _place(
@@ -160,7 +174,6 @@ def _place(
 ) -> e.Place:
     engine = world.nodes[placement[0].node].engine
     limits = world.class_of(job)
-    limit = job.request.time_limit or limits.time_default
     session = job.kind is Kind.SESSION
     terms = replace(limits.terms, max_restarts=job.terms.max_restarts)
     if session:
@@ -171,7 +184,7 @@ def _place(
         placement=placement,
         attempt=job.attempt + 1,
         since=now,
-        expires=now + max(1.0, limit + job.extended - job.served),
+        expires=now + job.remaining(limits.time_default),
         mode=Mode.HELD if session else Mode.HOSTED,
     )
     slow = session and not job.attach

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import TypeVar
 
 from . import why as reasons
 from .leaving import notice_id
-from .ledger import Column, Ledger, lease_of
+from .ledger import SOON, Claim, Column, Ledger, View, lease_of
+from .line import priority
 from .model import (
     LEAVING,
     Blocked,
@@ -22,6 +21,7 @@ from .model import (
     Placement,
     Plan,
     Policy,
+    Reservation,
     Seconds,
     Snapshot,
     State,
@@ -31,20 +31,16 @@ from .on_demand import OnDemand
 from .placement import Ask, Packing, fit
 from .preemption import Told, Victim, Way, make_way, minimal, recallable, victims
 from .quota import Limits, ends
-from .room import Holding, ShapeKey, shape
-
-T = TypeVar("T")
+from .room import Holding, ShapeKey, opening, shape
 
 
 class Cycle:
     """The working state of one ``schedule`` call; each step is one method."""
 
-    def __init__(
-        self, snapshot: Snapshot, policy: Policy, asked: Mapping[JobId, Notice] | None = None
-    ) -> None:
-        """``asked`` have their notices in the Snapshot, but only from an earlier pass."""
+    def __init__(self, snapshot: Snapshot, policy: Policy, line: Sequence[Job]) -> None:
         self.snapshot = snapshot
         self.policy = policy
+        self.line = line
         self.ledger = Ledger(snapshot)
         self.packing = Packing.of(snapshot, policy)
         self.limits = Limits(snapshot, policy)
@@ -54,97 +50,92 @@ class Cycle:
         """A limit keeps them from starting."""
         self.until: dict[JobId, Seconds] = {}
         """When those have left, at the latest, for whom promised Jobs wait."""
-        self.reserved = {
-            id_: placement
-            for id_, placement in sorted(snapshot.promised.items())
-            if placement and id_ in snapshot.jobs and snapshot.jobs[id_].state is State.QUEUED
-        }
-        """What Jobs were promised whose turn has not come yet."""
-        self.promised: dict[JobId, tuple[Job, Placement]] = {}
+        self.starts: dict[JobId, Seconds] = {}
+        """When promised Jobs start at the latest."""
         self.placed: dict[JobId, tuple[Job, Placement]] = {}
-        self._asked = dict(asked or {})
+        self.promised: dict[JobId, tuple[Job, Placement]] = {}
+        self.reserved: dict[JobId, Reservation] = {}
+        self._heads: dict[str, JobId] = {}
+        """Flavor -> the first that lacks such GPUs, for whom they are kept free."""
         self._notices: dict[JobId, Notice] = {}
-        self._failed: dict[tuple[str, Kind, ShapeKey], bool] = {}
-        self._withheld: dict[JobId, bool] = {}
+        self._failed: dict[tuple[str, Kind, ShapeKey, View], bool] = {}
         leaving = [job for _, job in sorted(snapshot.jobs.items()) if job.state in LEAVING]
         self.recalled = [job for job in leaving if recallable(job)]
         """Told to leave, and so far in this cycle nobody needs it."""
         self.leaving = [job for job in leaving if not recallable(job)]
         """In ``soon`` what they hold is free."""
+        self._left_by = max((job.deadline or inf for job in leaving), default=snapshot.now)
+        """When all who leave have left."""
         for job in self.leaving:
             self.ledger.leave(job)
+        self._claims: dict[JobId, Claim] = {}
+        """Of those who have a Reservation of an earlier cycle and whose turn is still to come:
+        what nobody else gets until then."""
+        self._leave_for: dict[JobId, list[Job]] = {}
+        """Who still may stay, and leaves for one of those."""
+        self._claim()
+
+    def decide(self, job: Job) -> None:
+        """Its turn has come, and that of its class: what was reserved for it, or lacks GPUs in
+        a lower class, is not any more."""
+        for id_ in [*self._claims]:
+            other = self.snapshot.jobs[id_]
+            if id_ == job.id or self._is_overtaken(other, job):
+                self._unclaim(other)
 
     def bars(self, job: Job) -> bool:
-        """Step 2. Its turn has come: what it was promised is decided now."""
-        self.reserved.pop(job.id, None)
-        bar = self.snapshot.barred.get(job.id)
-        if bar is None and job.attach and job.holder is None:
-            bar = Why(Blocked.SERVER, "waiting for its Jupyter server to come up")
-        limit = self.limits.bar(job) if bar is None else None
-        self.barred |= {} if bar is None else {job.id: bar}
-        self.limited |= {} if limit is None else {job.id: limit}
-        return bar is not None or limit is not None
+        """Step 2."""
+        if (bar := self._bar(job)) is not None:
+            self.barred[job.id] = bar
+            return True
+        kept = self._kept_for(job)
+        limit = self.limits.bar(job, besides=kept)
+        if limit is None:
+            return False
+        self.limited[job.id] = limit
+        if job.reserved is not None and not job.reserved.promised:
+            over = [other.job.id for other in self.holdings() if other.end <= job.reserved.start]
+            if self.limits.bar(job, over, kept) is None:
+                self._reserve(job, job.reserved)  # the limit is free again by then
+        return True
 
     def fits_now(self, job: Job) -> Placement | None:
         """Step 3."""
-        if self._has_failed("now", job):
+        view = self.ledger.view(Column.BOTH, self.end(job, self.snapshot.now))
+        if self._has_failed("now", job, view):
             return None
-        found = self._attempt(job, lambda: fit(self.ledger, job, Column.BOTH, self.packing))
+        found = fit(self.ledger, job, view, self.packing)
         if found is None:
-            self._fail("now", job)
+            self._fail("now", job, view)
         return found
 
     def promise(self, job: Job) -> Way | None:
         """Step 4."""
         victims = self._victims(job) if self.recalled else ()
         own = [victim for victim in victims if victim.told <= Told.WHERE_PROMISED]
-        if not own and self._has_failed("soon", job):
+        view = self._soon(job, own)
+        if not own and self._has_failed("soon", job, view):
             return None
-        found = self._attempt(job, lambda: minimal(self.ledger, job, own, self.packing))
+        found = minimal(self.ledger, job, own, self.packing, view)
         if found is None and not own:
-            self._fail("soon", job)
+            self._fail("soon", job, view)
         return found
-
-    def _attempt(self, job: Job, find: Callable[[], T | None]) -> T | None:
-        """First without what others count on, so that they need not ask more people."""
-        for politely in (True, False):
-            with self.withheld(job, politely) as claims:
-                found = find()
-            if found is not None or not claims:
-                break
-        if isinstance(found, Way) and found.victims:
-            self._note(claims)
-        return found
-
-    @contextmanager
-    def withheld(self, job: Job, politely: bool) -> Iterator[list[JobId]]:
-        """Within the block, what others count on is not there; who they are is told.
-
-        Politely, that is all that was promised to Jobs whose turn has not come, and all that
-        leaves for one. Otherwise nothing is withheld from batch, but from sessions still what
-        batch counts on: people may have left for it, and sessions take from nobody.
-        """
-        claims: list[JobId] = []
-        with self.ledger.trial():
-            if politely or job.kind is Kind.SESSION:
-                claims += self._reserve(tuple(Kind) if politely else (Kind.BATCH,))
-                claims += self._keep_for_others(job)
-            yield claims
 
     def make_way(self, job: Job) -> Way | None:
         """Step 5."""
         candidates = self._victims(job)
-        if not candidates or self._has_failed("way", job):
+        view = self._soon(job, candidates)
+        if not candidates or self._has_failed("way", job, view):
             return None
         considered = self.policy.nodes_considered
-        way = make_way(self.ledger, job, candidates, self.packing, considered)
+        way = make_way(self.ledger, job, candidates, self.packing, considered, view)
         if way is None:
-            self._fail("way", job)
+            self._fail("way", job, view)
         return way
 
     def place(self, job: Job, placement: Placement) -> None:
         """The Job starts."""
-        self.ledger.take(placement, job.request)
+        self.ledger.take(placement, job.request, self.end(job, self.snapshot.now))
         self.limits.admit(job)
         self.placed[job.id] = (job, placement)
 
@@ -152,62 +143,54 @@ class Cycle:
         """The Job is promised its place; who does not know yet is told, all with one deadline:
         not before those who know already have to go."""
         now = self.snapshot.now
-        asked = [victim for victim in way.victims if victim.told is Told.NOT_YET]
-        times = [now + victim.job.terms.grace for victim in asked]
+        times = [now + v.job.terms.grace for v in way.victims if v.told is Told.NOT_YET]
         times += [victim.job.notice.deadline for victim in way.victims if victim.job.notice]
         deadline = max(times, default=now)
-        for victim in asked:
-            notice = Notice(
-                victim.reason, deadline, job.id, notice_id(victim.job, victim.reason, now)
-            )
-            self._notices[victim.job.id] = notice
-        soon = [(amount, amount.soon) for amount in self.ledger.due(v.job for v in way.victims)]
+        for victim in way.victims:
+            told = victim.job.notice
+            if told is None:
+                name = notice_id(victim.job, victim.reason, now)
+                self._notices[victim.job.id] = Notice(victim.reason, deadline, job.id, name)
+            elif victim.told is not Told.FOR_THIS:
+                self._notices[victim.job.id] = replace(told, for_job=job.id)
+        theirs = [
+            amount
+            for victim in way.victims
+            for amount, _ in self.ledger.amounts(lease_of(victim.job).placement, victim.job.request)
+        ]
+        before = [amount.soon for amount in theirs]
         for victim in way.victims:
             self.ledger.leave(victim.job)
             self.leaving.append(victim.job)
-            if victim.job.id in self._asked:
-                notice = self._asked[victim.job.id]
-                self._asked[victim.job.id] = replace(notice, for_job=job.id)
         gone = [victim.job.id for victim in way.victims]
         self.recalled = [other for other in self.recalled if other.id not in gone]
-        self.ledger.promise(way.placement, job.request)
+        self._left_by = max(self._left_by, deadline)
+        start = self._start(job, way.victims)
+        self.ledger.promise(way.placement, job.request, self.end(job, start))
+        self.starts[job.id] = start
         self.limits.admit(job)
         self.promised[job.id] = (job, way.placement)
         self.until[job.id] = deadline
-        if any(amount.soon > before for amount, before in soon):
+        if any(amount.soon > soon for amount, soon in zip(theirs, before, strict=True)):
             self._failed.clear()  # they leave more than it takes
 
     def block(self, job: Job) -> None:
-        """Step 6."""
-        with self.withheld(job, politely=False) as claims:
-            self._note(claims)
+        """Step 6. The first that lacks GPUs of a flavor gets a Reservation: the place that is
+        free for it first when all Leases last as long as they may."""
+        if any(flavor in self._heads for flavor in self._flavors(job)):
+            return
+        view = self.ledger.view(Column.SOON, inf)
+        holdings = [each for each in self.holdings() if each.end < inf]
+        found = opening(self.ledger, holdings, lambda: fit(self.ledger, job, view, self.packing))
+        if found is None:
+            return
+        count, placement = found
+        start = max([self._left_by, *(each.end for each in holdings[:count])])
+        self._reserve(job, Reservation(placement, start))
 
-    def _note(self, claims: Sequence[JobId]) -> None:
-        """Because of what these count on somebody waits, or has to leave."""
-        self._withheld |= dict.fromkeys(claims, True)
-
-    @property
-    def found(self) -> dict[JobId, Placement]:
-        """Where Jobs start now or will start; empty for those that others waited for in vain."""
-        found = {id_: where for id_, (_, where) in {**self.placed, **self.promised}.items()}
-        return {**dict.fromkeys(self._withheld, ()), **found}
-
-    @property
-    def withheld_in_vain(self) -> bool:
-        """True if a Job was denied what another counts on, which then starts elsewhere or not."""
-        found, before = self.found, self.snapshot.promised
-        return any(found[id_] != before.get(id_) for id_ in self._withheld)
-
-    def again(self) -> Cycle:
-        """A new pass that knows what this one found and whom it asked."""
-        asked = {**self._asked, **self._notices}
-        draining = {
-            id_: replace(self.snapshot.jobs[id_], state=State.DRAINING, notice=notice)
-            for id_, notice in self._notices.items()
-        }
-        jobs = {**self.snapshot.jobs, **draining}
-        snapshot = replace(self.snapshot, promised=self.found, jobs=jobs)
-        return Cycle(snapshot, self.policy, asked)
+    def end(self, job: Job, start: Seconds) -> Seconds:
+        """When the Job has ended at the latest if it starts then."""
+        return start + job.remaining(self.policy.classes[job.class_name].time_default)
 
     def leavings(self) -> list[Holding]:
         """What those have who leave; first to end first."""
@@ -220,43 +203,38 @@ class Cycle:
 
     def holdings(self) -> list[Holding]:
         """All that is held and not leaving, and all that is promised; first to end first."""
-        gone = dict.fromkeys(job.id for job in self.leaving)
+        leaving = [*self.leaving, *(o for others in self._leave_for.values() for o in others)]
+        gone = dict.fromkeys(job.id for job in leaving)
+        stay = dict.fromkeys(job.id for job in self.recalled)
         found = [
-            Holding(job, job.lease.placement, ends(job) or inf)
+            Holding(job, lease.placement, lease.expires if job.id in stay else ends(job) or inf)
             for job in self.snapshot.jobs.values()
-            if job.lease is not None and job.id not in gone
+            if (lease := job.lease) is not None and job.id not in gone
         ]
         for job, placement in self.placed.values():
-            limit = job.request.time_limit
-            end = self.snapshot.now + limit if limit else inf
-            found.append(Holding(job, placement, end))
+            found.append(Holding(job, placement, self.end(job, self.snapshot.now)))
         for job, placement in self.promised.values():
-            found.append(Holding(job, placement, inf, now=False))
+            end = self.end(job, self.starts[job.id])
+            found.append(Holding(job, placement, end, now=False))
         return sorted(found, key=lambda holding: (holding.end, holding.job.id))
 
-    def takeable(self, job: Job) -> list[Job]:
-        """From whom the Job may take."""
-        return [victim.job for victim in self._victims(job)]
-
-    def plan(self, line: Sequence[Job]) -> Plan:
+    def plan(self) -> Plan:
         """The outcome, with a reason for everybody who still waits."""
-        asked = {**self._asked, **self._notices}
-        spared = [job.id for job in self.recalled]
         return Plan(
             place=tuple((id_, where) for id_, (_, where) in self.placed.items()),
-            notice=tuple((id_, notice) for id_, notice in asked.items() if id_ not in spared),
-            reprieve=tuple(id_ for id_ in spared if id_ not in asked),
-            why=OnDemand(lambda: self._why(line)),
-            next=self._next(line) if len(line) > len(self.placed) else None,
-            promise=tuple((id_, where) for id_, (_, where) in self.promised.items()),
+            notice=tuple(self._notices.items()),
+            reprieve=tuple(job.id for job in self.recalled),
+            why=OnDemand(self._why),
+            next=self._next() if len(self.line) > len(self.placed) else None,
+            reserve=(*self._promises(), *self.reserved.items()),
         )
 
-    def _why(self, line: Sequence[Job]) -> dict[JobId, Why]:
+    def _why(self) -> dict[JobId, Why]:
         """A place in the line and a reason for everybody in it."""
         explainer = reasons.Explainer(self)
         considered = self.policy.jobs_considered
         why: dict[JobId, Why] = {}
-        for index, job in enumerate(line):
+        for index, job in enumerate(self.line):
             if job.id not in self.placed:
                 reason = explainer.why(job) if index < considered else explainer.later()
                 why[job.id] = replace(reason, position=len(why) + 1)
@@ -265,6 +243,13 @@ class Cycle:
                 why[job.id] = Why(Blocked.HELD, "held back by its owner until released")
         return why
 
+    def _promises(self) -> Iterator[tuple[JobId, Reservation]]:
+        for job, placement in self.promised.values():
+            found = Reservation(placement, self.starts[job.id], promised=True)
+            before = job.reserved
+            same = before is not None and (before.placement, before.promised) == (placement, True)
+            yield job.id, before if same and before is not None else found
+
     def _victims(self, job: Job) -> tuple[Victim, ...]:
         return tuple(
             victim
@@ -272,46 +257,123 @@ class Cycle:
             if victim.job.id not in self._notices
         )
 
-    def _reserve(self, kinds: tuple[Kind, ...]) -> Iterator[JobId]:
-        """Promise what is reserved, less what those give back who can still be reprieved: that
-        is not in ``soon`` before the Job's turn."""
-        due = self.ledger.due(self.recalled)
-        for id_, placement in self.reserved.items():
-            job = self.snapshot.jobs[id_]
-            if job.kind in kinds and self.ledger.reserve(placement, job.request, due):
-                yield id_
+    def _bar(self, job: Job) -> Why | None:
+        if job.attach and job.holder is None and job.id not in self.snapshot.barred:
+            return Why(Blocked.SERVER, "waiting for its Jupyter server to come up")
+        return self.snapshot.barred.get(job.id)
 
-    def _keep_for_others(self, job: Job) -> Iterator[JobId]:
-        """Undo that those leave who leave for another batch Job that waits. Only while no
-        promise is remembered: else that says better what the other counts on."""
-        for leaver in self.leaving if not self.snapshot.promised else ():
-            other = self.snapshot.jobs.get(leaver.notice.for_job or "") if leaver.notice else None
-            if other is None or other.id == job.id or other.id in self.placed:
-                continue
-            placement = lease_of(leaver).placement
-            waits = other.kind is Kind.BATCH and other.state is State.QUEUED
-            if waits and self.ledger.holds(placement, leaver.request, Column.SOON):
-                self.ledger.stay(leaver)
-                yield other.id
+    def _claim(self) -> None:
+        """What was reserved is nobody else's before the turn of whom it was reserved for."""
+        holders = [job for job in self.line if job.reserved is not None and not self._bar(job)]
+        holdings = self.holdings() if not all(map(_is_promised, holders)) else []
+        for job in holders:
+            if job.reserved is not None and not job.reserved.promised:
+                self._keep_free(job, job.reserved, holdings)
+                self._claims[job.id] = ()
+        promised = [job for job in holders if _is_promised(job)]
+        for job in promised:
+            self._leave_for[job.id] = [o for o in self.recalled if _leaves_for(o, job.id)]
+            for other in self._leave_for[job.id]:
+                self.recalled.remove(other)
+                self.ledger.leave(other)
+        for job in promised:
+            assert job.reserved is not None
+            self._claims[job.id] = self.ledger.claim(job.reserved.placement, job.request)
+        for job in reversed(promised):  # what their victims leave over
+            over = [
+                self.ledger.claim(lease_of(other).placement, other.request)
+                for other in self._leave_for[job.id]
+            ]
+            self._claims[job.id] += tuple(part for parts in over for part in parts)
 
-    def _batch_is_reserved(self) -> bool:
-        return any(self.snapshot.jobs[id_].kind is Kind.BATCH for id_ in self.reserved)
+    def _unclaim(self, job: Job) -> None:
+        """Who leaves for it may stay after all, unless others count on that as well."""
+        assert job.reserved is not None, job
+        self.ledger.give_back(self._claims.pop(job.id))
+        if not job.reserved.promised:
+            self.ledger.release(job.reserved.placement, job.request, job.reserved.start)
+        for other in self._leave_for.pop(job.id, ()):
+            if self.ledger.holds(lease_of(other).placement, other.request, SOON):
+                self.ledger.stay(other)
+                self.recalled.append(other)
+            else:
+                self.leaving.append(other)
+        self._failed.clear()
 
-    def _has_failed(self, step: str, job: Job) -> bool:
+    def _kept_for(self, job: Job) -> list[Job]:
+        """Those with a Reservation that begins before the Job ends: what they may use of a limit
+        is kept for them as well."""
+        end = self.end(job, self.snapshot.now)
+        kept = [self.snapshot.jobs[id_] for id_ in self._claims]
+        kept += [self.snapshot.jobs[id_] for id_ in self.reserved]
+        starts = {other.id: other.reserved.start for other in kept if other.reserved}
+        starts |= {id_: found.start for id_, found in self.reserved.items()}
+        return [other for other in kept if starts[other.id] < end and not _is_promised(other)]
+
+    def _is_overtaken(self, other: Job, job: Job) -> bool:
+        """A promise stands, for people may have left for it, and those who have one went by
+        what was reserved."""
+        lower = priority(other, self.policy) < priority(job, self.policy)
+        return lower and not _is_promised(other) and not _is_promised(job)
+
+    def _reserve(self, job: Job, found: Reservation) -> None:
+        self.reserved[job.id] = found
+        self._keep_free(job, found, self.holdings())
+        self._heads |= dict.fromkeys(self._flavors(job), job.id)
+
+    def _flavors(self, job: Job) -> tuple[str, ...]:
+        return job.request.flavors or self.ledger.flavors
+
+    def _keep_free(self, job: Job, found: Reservation, holdings: Sequence[Holding]) -> None:
+        ended = [(each.placement, each.job.request) for each in holdings if each.end <= found.start]
+        self.ledger.reserve(found.placement, job.request, found.start, ended)
+
+    def _soon(self, job: Job, victims: Sequence[Victim]) -> View:
+        """What a Job sees that starts when all who leave, and these, have left."""
+        return self.ledger.view(Column.SOON, self.end(job, self._start(job, victims)))
+
+    def _start(self, job: Job, victims: Sequence[Victim]) -> Seconds:
+        """When a promise to the Job is kept at the latest."""
+        now = self.snapshot.now
+        graces = [now + v.job.terms.grace for v in victims if v.told is Told.NOT_YET]
+        known = job.reserved.start if job.reserved and job.reserved.promised else self._left_by
+        return max([now, known, *graces])
+
+    def _has_failed(self, step: str, job: Job, view: View) -> bool:
         """True if an equal Request failed at that step, and nothing was given back since."""
-        return (step, job.kind, shape(job.request)) in self._failed
+        return (step, job.kind, shape(job.request), view) in self._failed
 
-    def _fail(self, step: str, job: Job) -> None:
-        reserved = job.kind is Kind.SESSION and self._batch_is_reserved()
-        if Ask.of(job, self.packing).plain and not reserved:
-            self._failed[step, job.kind, shape(job.request)] = True
+    def _fail(self, step: str, job: Job, view: View) -> None:
+        if Ask.of(job, self.packing).plain:
+            self._failed[step, job.kind, shape(job.request), view] = True
 
-    def _next(self, line: Sequence[Job]) -> Seconds | None:
-        """When a shield or an avoided node ends: the changes that are no event. At once where
-        some started, and others were too far behind to have their turn."""
+    def _is_free_after_all(self, job: Job) -> bool:
+        """What was reserved for it is not any more, and it did not start there."""
+        if job.reserved is None:
+            return False
+        found = self.promised.get(job.id) or self.placed.get(job.id)
+        kept = self.reserved.get(job.id)
+        where = found[1] if found is not None else kept.placement if kept is not None else ()
+        return where != job.reserved.placement
+
+    def _next(self) -> Seconds | None:
+        """When a shield or an avoided node ends, or a Job has waited too long: the changes that
+        are no event. At once where some started, and others were too far behind to have their
+        turn."""
         jobs, now = self.snapshot.jobs, self.snapshot.now
-        if self.placed and len(line) > self.policy.jobs_considered:
+        if self.placed and len(self.line) > self.policy.jobs_considered:
             return now
+        if any(self._is_free_after_all(job) for job in self.line):
+            return now  # others were denied it
         shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
-        avoided = [until for job in line for _, until in job.avoid]
-        return min((time for time in (*shields, *avoided) if time > now), default=None)
+        avoided = [until for job in self.line for _, until in job.avoid]
+        aged = [job.eligible + self.policy.max_age for job in self.line]
+        return min((time for time in (*shields, *avoided, *aged) if time > now), default=None)
+
+
+def _is_promised(job: Job) -> bool:
+    return job.reserved is not None and job.reserved.promised
+
+
+def _leaves_for(job: Job, id_: JobId) -> bool:
+    return job.notice is not None and job.notice.for_job == id_

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .model import Holder, Kept, Lease, Notice, Reason, Seconds, Terms
+from .model import Holder, Kept, Lease, Notice, Reason, Reservation, Seconds, Terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,13 @@ class Place(Event):
     terms: Terms
     start: Seconds
     """How long STARTING may last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve(Event):
+    """The Plan keeps this free for the Job, or nothing any more."""
+
+    reservation: Reservation | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,7 @@ def merge_notice(job: Job, event: e.Notify, _now: Seconds) -> Result:
     """The stronger reason, the earlier deadline."""
     merged = _merged(job, event.notice.reason, event.notice.deadline)
     assert merged.notice is not None
-    for_job = merged.notice.for_job or event.notice.for_job
+    for_job = event.notice.for_job or merged.notice.for_job
     return replace(merged, notice=replace(merged.notice, for_job=for_job)), ()
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The working copy of one cycle: what is free, now and soon.
+"""The working copy of one cycle: what is free, in three columns.
 
-``now`` is free at this instant; ``soon`` is free when every leaving Job has left.
-A Job may start only where it fits in both columns; a promise takes from ``soon``
-alone. That one rule reserves GPUs for a gang without any stored reservation.
-What is unusable or quarantined is in neither column.
+``now`` is free at this instant; ``soon`` is free when every leaving Job has left;
+``then``, only where somebody has a Reservation, is free at its start when all have
+ended who end before. A Job starts only where it fits ``now`` and ``soon``, and ``then``
+too if it would still run at that time; a promise takes from ``soon`` and ``then``, a
+Reservation from ``then``. What is unusable or quarantined is in no column.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from math import inf
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from .model import (
     GPU_MILLI,
@@ -25,18 +27,22 @@ from .model import (
     Node,
     Placement,
     Request,
+    Seconds,
     Snapshot,
     nodes_of,
 )
 
 T = TypeVar("T")
 
+Taken = tuple[Placement, Request]
+"""What somebody has, and what was asked for."""
+
 MOVES = 100_000
 """Moves that a Ledger remembers for its tables; then it forgets them all."""
 
 
 class Column(Enum):
-    """A view of what is free."""
+    """When something has to be free."""
 
     NOW = "now"
     SOON = "soon"
@@ -44,23 +50,44 @@ class Column(Enum):
     """The smaller of the two: where a Job may start."""
 
 
-class Amount:
-    """How much of one countable thing is free, in both columns."""
+class View(NamedTuple):
+    """What one Job sees of an Amount."""
 
-    __slots__ = ("capacity", "home", "now", "soon")
+    column: Column
+    late: Seconds = -inf
+    """It still runs at the start of the Reservations that begin at or before this time."""
+
+
+NOW, SOON, BOTH = (View(column) for column in Column)
+
+
+class Amount:
+    """How much of one countable thing is free, in all columns."""
+
+    __slots__ = ("capacity", "claims", "home", "now", "soon", "start", "then")
 
     def __init__(self, capacity: int, home: int = 0) -> None:
-        self.capacity = self.now = self.soon = capacity
+        self.capacity = self.now = self.soon = self.then = capacity
+        self.start: Seconds = inf
+        """When ``then`` is; infinite where nobody has a Reservation."""
+        self.claims = 0
+        """How many have a Reservation of it."""
         self.home = home
         """Index of its room."""
 
-    def free(self, column: Column) -> int:
-        """What is free in that column, in the unit of the amount."""
-        if column is Column.SOON:
-            return self.soon
-        if column is Column.NOW:
-            return self.now
-        return min(self.now, self.soon)
+    def free(self, view: View) -> int:
+        """What is free in that view, in the unit of the amount."""
+        if view.column is Column.SOON:
+            found = self.soon
+        elif view.column is Column.NOW:
+            found = self.now
+        else:
+            found = min(self.now, self.soon)
+        return max(0, min(found, self.then)) if self.start <= view.late else found
+
+
+Claim = tuple[tuple[Amount, int], ...]
+"""What was taken from ``soon`` of each Amount."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,18 +113,18 @@ class NodeRoom:
     brands: tuple[tuple[Brand, tuple[int, ...]], ...]
     """The indexes of its devices by Brand."""
 
-    def frees(self, column: Column) -> tuple[int, ...]:
+    def frees(self, view: View) -> tuple[int, ...]:
         """Free milli of each device."""
-        return tuple([room.milli.free(column) for room in self.devices])
+        return tuple([room.milli.free(view) for room in self.devices])
 
-    def milli(self, column: Column) -> int:
+    def milli(self, view: View) -> int:
         """Free milli of all its devices together."""
-        return sum(room.milli.free(column) for room in self.devices)
+        return sum(room.milli.free(view) for room in self.devices)
 
-    def hosts(self, request: Request, column: Column) -> bool:
+    def hosts(self, request: Request, view: View) -> bool:
         """True if CPU and host memory suffice for one node of the Request."""
-        return (self.cpu is None or self.cpu.free(column) >= request.cpu_milli) and (
-            self.memory is None or self.memory.free(column) >= request.host_memory_mib
+        return (self.cpu is None or self.cpu.free(view) >= request.cpu_milli) and (
+            self.memory is None or self.memory.free(view) >= request.host_memory_mib
         )
 
 
@@ -134,13 +161,18 @@ class Ledger:
             )
         )
         """The usable nodes by name, their usable devices by index."""
+        self.flavors = tuple(
+            sorted({device.device.flavor for room in self.rooms for device in room.devices})
+        )
+        """Of its devices."""
         self._nodes = {room.node.name: room for room in self.rooms}
         self._devices = {
             (room.node.name, device.device.uuid): device
             for room in self.rooms
             for device in room.devices
         }
-        self._log: list[tuple[Amount, int, int]] = []
+        self._starts: list[Seconds] = []
+        self._log: list[tuple[Amount, int, int, int]] = []
         self._moved: list[int] = []
         self._tables: dict[Hashable, _Table[Any]] = {}
         for job in snapshot.jobs.values():
@@ -152,62 +184,90 @@ class Ledger:
             _settle(room)
 
     def _book(self, placement: Placement, request: Request | None) -> None:
-        for amount, need in self._amounts(placement, request):
+        for amount, need in self.amounts(placement, request):
             amount.now -= need
             amount.soon -= need
 
-    def take(self, placement: Placement, request: Request) -> None:
-        """A Job starts there: gone from both columns."""
-        self.shift(placement, request, now=-1, soon=-1)
+    def take(self, placement: Placement, request: Request, until: Seconds = inf) -> None:
+        """A Job starts there, and ends then at the latest: gone from ``now`` and ``soon``."""
+        self.shift(placement, request, now=-1, soon=-1, until=until)
 
-    def promise(self, placement: Placement, request: Request) -> None:
+    def promise(self, placement: Placement, request: Request, until: Seconds = inf) -> None:
         """A Job will start there: gone from ``soon``."""
-        self.shift(placement, request, now=0, soon=-1)
+        self.shift(placement, request, now=0, soon=-1, until=until)
 
-    def withdraw(self, placement: Placement, request: Request) -> None:
-        """The inverse of ``promise``."""
-        self.shift(placement, request, now=0, soon=1)
+    def reserve(
+        self, placement: Placement, request: Request, start: Seconds, ended: Iterable[Taken]
+    ) -> None:
+        """A Job will start there when those are over that have ``ended`` by then. A trial does
+        not undo it."""
+        back: dict[Amount, int] = {}
+        for other in ended:
+            for amount, need in self.amounts(*other):
+                back[amount] = back.get(amount, 0) + need
+        for amount, need in self.amounts(placement, request):
+            known = amount.then if amount.claims else amount.capacity
+            amount.then = min(known, amount.soon + back.get(amount, 0)) - need
+            amount.start = min(amount.start, start)
+            amount.claims += 1
+            self._moved.append(amount.home)
+        self._starts.append(start)
 
-    def shift(self, placement: Placement, request: Request, *, now: int, soon: int) -> None:
-        """In each column the Placement is given back (1), taken (-1), or left alone (0)."""
-        for amount, need in self._amounts(placement, request):
-            self._move(amount, now * need, soon * need)
+    def release(self, placement: Placement, request: Request, start: Seconds) -> None:
+        """The Reservation is no more. What another one has a claim to as well stays as it is."""
+        for amount, _ in self.amounts(placement, request):
+            amount.claims -= 1
+            if not amount.claims:
+                amount.start = inf
+            self._moved.append(amount.home)
+        self._starts.remove(start)
 
-    def due(self, jobs: Iterable[Job]) -> dict[Amount, int]:
-        """What these Jobs would give back if they left."""
-        due: dict[Amount, int] = {}
-        for job in jobs:
-            for amount, need in self._amounts(lease_of(job).placement, job.request):
-                due[amount] = due.get(amount, 0) + need
-        return due
+    def view(self, column: Column, until: Seconds) -> View:
+        """What a Job sees that ends at that time; equal for all who see the same."""
+        return View(column, max((start for start in self._starts if start < until), default=-inf))
 
-    def reserve(self, placement: Placement, request: Request, due: dict[Amount, int]) -> bool:
-        """Promise as much of it as ``soon`` has, less what is ``due``, which is then used up.
-        False if nothing was promised."""
-        reserved = False
-        for amount, need in self._amounts(placement, request):
-            given = min(need, due.get(amount, 0))
-            part = min(amount.soon, need - given)
-            if given:
-                due[amount] -= given
-            if part:
-                self._move(amount, 0, -part)
-                reserved = True
-        return reserved
+    def shift(
+        self,
+        placement: Placement,
+        request: Request,
+        *,
+        now: int,
+        soon: int,
+        until: Seconds = inf,
+    ) -> None:
+        """In each column the Placement is given back (1), taken (-1), or left alone (0); in
+        ``then`` as in ``soon``, but by those alone who have not ended by its start."""
+        for amount, need in self.amounts(placement, request):
+            then = soon * need if until > amount.start else 0
+            self._move(amount, now * need, soon * need, then)
+
+    def claim(self, placement: Placement, request: Request) -> Claim:
+        """Take from ``soon`` what somebody was promised, as far as it is there."""
+        parts = []
+        for amount, need in self.amounts(placement, request):
+            part = min(amount.soon, need)
+            parts.append((amount, part))
+            self._move(amount, 0, -part, 0)
+        return tuple(parts)
+
+    def give_back(self, claim: Claim) -> None:
+        """The inverse of ``claim``."""
+        for amount, part in claim:
+            self._move(amount, 0, part, 0)
 
     def leave(self, job: Job) -> None:
         """A Job with a Lease will leave: ``soon`` gets its Shares back."""
-        self.withdraw(lease_of(job).placement, job.request)
+        lease = lease_of(job)
+        self.shift(lease.placement, job.request, now=0, soon=1, until=lease.expires)
 
     def stay(self, job: Job) -> None:
         """The inverse of ``leave``."""
-        self.promise(lease_of(job).placement, job.request)
+        lease = lease_of(job)
+        self.shift(lease.placement, job.request, now=0, soon=-1, until=lease.expires)
 
-    def holds(self, placement: Placement, request: Request | None, column: Column) -> bool:
-        """True if all of the Placement is free in that column; ``None`` = the GPUs alone."""
-        return all(
-            amount.free(column) >= need for amount, need in self._amounts(placement, request)
-        )
+    def holds(self, placement: Placement, request: Request | None, view: View) -> bool:
+        """True if all of the Placement is free in that view; ``None`` = the GPUs alone."""
+        return all(amount.free(view) >= need for amount, need in self.amounts(placement, request))
 
     def room(self, name: str) -> NodeRoom:
         """The usable node of that name."""
@@ -222,9 +282,10 @@ class Ledger:
         finally:
             if not trial.committed:
                 while len(self._log) > mark:
-                    amount, now, soon = self._log.pop()
+                    amount, now, soon, then = self._log.pop()
                     amount.now -= now
                     amount.soon -= soon
+                    amount.then -= then
                     self._moved.append(amount.home)
 
     def table(self, question: Hashable, answer: Callable[[NodeRoom], T]) -> list[T]:
@@ -242,7 +303,7 @@ class Ledger:
         known.seen = len(self._moved)
         return known.answers
 
-    def _amounts(
+    def amounts(
         self, placement: Placement, request: Request | None
     ) -> Iterator[tuple[Amount, int]]:
         """What a Placement uses; nothing where the node or device is not usable now."""
@@ -260,13 +321,14 @@ class Ledger:
             if room is not None and room.memory is not None:
                 yield room.memory, request.host_memory_mib
 
-    def _move(self, amount: Amount, now: int, soon: int) -> None:
+    def _move(self, amount: Amount, now: int, soon: int, then: int) -> None:
         amount.now += now
         amount.soon += soon
+        amount.then += then
         assert 0 <= amount.now <= amount.capacity, "more was taken or given back than there is"
         assert 0 <= amount.soon <= amount.capacity, "more was taken or given back than there is"
         self._moved.append(amount.home)
-        self._log.append((amount, now, soon))
+        self._log.append((amount, now, soon, then))
 
 
 def lease_of(job: Job) -> Lease:

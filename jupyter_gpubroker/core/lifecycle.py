@@ -121,6 +121,7 @@ def _waiting_rows() -> _Rows:
         ((S.HELD,), e.Cancel, _row(m.end_cancelled, "cancelled")),
         ((S.HELD,), e.Deadline, _row(m.end_cancelled, "cancelled")),
         ((S.QUEUED,), e.Place, _row(m.place, "starting")),
+        ((S.QUEUED,), e.Reserve, _row(m.reserve, "unchanged")),
         ((S.QUEUED,), e.Hold, _row(m.hold, "held", _batch, "batch")),
         ((S.QUEUED,), e.Withdraw, _row(m.park_again, "parked", _kept, "something is kept")),
         ((S.QUEUED,), e.Withdraw, _row(m.end_cancelled, "cancelled")),

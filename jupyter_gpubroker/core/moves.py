@@ -34,7 +34,7 @@ CHECKPOINTED = 75
 def off(job: Job, now: Seconds) -> Result:
     """The Job without its lease and notice; the lease's use is accounted."""
     if job.lease is None:
-        return replace(job, notice=None, stages=()), ()
+        return replace(job, notice=None, stages=(), reserved=None), ()
     used = max(0.0, now - job.lease.since)
     freed = replace(
         job,
@@ -91,7 +91,13 @@ def queue_now(job: Job, _event: e.Event, now: Seconds) -> Result:
 
 def hold(job: Job, _event: e.Hold, now: Seconds) -> Result:
     """QUEUED -> HELD."""
-    return replace(job, state=State.HELD, since=now, until=now + job.terms.hold), ()
+    until = now + job.terms.hold
+    return replace(job, state=State.HELD, since=now, until=until, reserved=None), ()
+
+
+def reserve(job: Job, event: e.Reserve, _now: Seconds) -> Result:
+    """What is kept free for it is now this."""
+    return replace(job, reserved=event.reservation), ()
 
 
 def place(job: Job, event: e.Place, now: Seconds) -> Result:
@@ -102,6 +108,7 @@ def place(job: Job, event: e.Place, now: Seconds) -> Result:
         state=State.STARTING,
         since=now,
         until=now + event.start,
+        reserved=None,
         lease=event.lease,
         terms=event.terms,
         attempt=event.lease.attempt,

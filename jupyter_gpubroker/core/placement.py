@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .fragmentation import Free, Mix, Shape, market, mix
-from .ledger import Column, DeviceRoom, Ledger, NodeRoom
+from .ledger import DeviceRoom, Ledger, NodeRoom, View
 from .model import (
     GPU_MILLI,
     LEASED,
@@ -47,7 +47,8 @@ class Packing:
     rule: PlacementRule
     mix: Mix = ()
     """Shapes that wait or run, and how frequent they are."""
-    promised: Mapping[JobId, Placement] = field(default_factory=dict)
+    reserved: Mapping[JobId, Placement] = field(default_factory=dict)
+    """What is reserved for Jobs: they keep it while nothing is better."""
 
     @classmethod
     def of(cls, snapshot: Snapshot, policy: Policy) -> Packing:
@@ -60,7 +61,10 @@ class Packing:
                     shape = Shape.of(job.request)
                     counts[shape] = counts.get(shape, 0) + job.request.nodes
             known = mix(counts)
-        return cls(snapshot.now, policy.placement, known, snapshot.promised)
+        reserved = {
+            job.id: job.reserved.placement for job in snapshot.jobs.values() if job.reserved
+        }
+        return cls(snapshot.now, policy.placement, known, reserved)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class Ask:
     pinned: tuple[str, ...]
     """Devices that its parked GPU state needs."""
     preferred: tuple[tuple[str, str], ...]
-    """(node, device) that it was promised."""
+    """(node, device) reserved for it."""
 
     @classmethod
     def of(cls, job: Job, packing: Packing) -> Ask:
@@ -90,7 +94,7 @@ class Ask:
             boot=states[0].boot if states else "",
             pinned=tuple(devices),
             preferred=tuple(
-                (share.node, share.device) for share in packing.promised.get(job.id, ())
+                (share.node, share.device) for share in packing.reserved.get(job.id, ())
             ),
         )
 
@@ -118,7 +122,7 @@ class Spot(NamedTuple):
     """A place for one node's part of a Request; the smallest is the best."""
 
     elsewhere: bool
-    """True: not (only) the devices that were promised."""
+    """True: not (only) the devices that are reserved for it."""
     worthless: int
     """By how much a share's device is worth less to others (``Market.worthless``)."""
     lost: int
@@ -133,14 +137,14 @@ class Spot(NamedTuple):
     """The device of a share comes first."""
 
 
-def fit(ledger: Ledger, job: Job, column: Column, packing: Packing) -> Placement | None:
-    """Where the Job fits in that column, all nodes or none; ``None`` = nowhere.
+def fit(ledger: Ledger, job: Job, view: View, packing: Packing) -> Placement | None:
+    """Where the Job fits in that view, all nodes or none; ``None`` = nowhere.
 
     The nodes of a gang are distinct and of one engine, in the order of their names.
     """
-    look = Look(Ask.of(job, packing), column, packing)
-    frees = ledger.table(column, lambda room: room.frees(column))
-    question = column, packing.rule, packing.mix, look.shape, job.request.host_memory_mib
+    look = Look(Ask.of(job, packing), view, packing)
+    frees = ledger.table(view, lambda room: room.frees(view))
+    question = view, packing.rule, packing.mix, look.shape, job.request.host_memory_mib
     answers = ledger.table(question, lambda room: look.search(room, frees[room.index], plain=True))
     if not look.ask.plain:
         answers = [look.among(room, answers[room.index]) for room in ledger.rooms]
@@ -175,25 +179,25 @@ def cut(found: Spot, request: Request) -> Placement:
 class Look:
     """A look at rooms for one Ask."""
 
-    def __init__(self, ask: Ask, column: Column, packing: Packing) -> None:
+    def __init__(self, ask: Ask, view: View, packing: Packing) -> None:
         self.ask = ask
         self.shape = Shape.of(ask.request)
         self._request = ask.request
-        self._column = column
+        self._view = view
         self._market = market(packing.mix) if packing.mix else None
 
     def at(self, room: NodeRoom) -> Spot | None:
         """The best place on one node; ``None`` if it does not fit there."""
         if not self.ask.allows(room.node):
             return None
-        return self.search(room, room.frees(self._column), plain=self.ask.plain)
+        return self.search(room, room.frees(self._view), plain=self.ask.plain)
 
     def among(self, room: NodeRoom, plain: Spot | None) -> Spot | None:
         """The same, if that place is known which a plain Ask would get."""
         if not self.ask.allows(room.node):
             return None
         if self.ask.names(room.node.name):
-            return self.search(room, room.frees(self._column), plain=False)
+            return self.search(room, room.frees(self._view), plain=False)
         return plain._replace(elsewhere=True) if plain is not None and self.ask.preferred else plain
 
     def search(self, room: NodeRoom, frees: Frees, *, plain: bool) -> Spot | None:
@@ -203,7 +207,7 @@ class Look:
         whole = frees.count(GPU_MILLI) if request.gpus else 0
         if request.gpus > whole or (request.shared and not any(frees)):
             return None
-        if not room.hosts(request, self._column):
+        if not room.hosts(request, self._view):
             return None
         fars = None if plain else [self._far(room, device) for device in room.devices]
         wanted: Sequence[int] = range(len(frees))
@@ -237,12 +241,12 @@ class Look:
         self, room: NodeRoom, frees: Frees, wanted: Sequence[int], fars: Sequence[int] | None
     ) -> tuple[int, ...]:
         """The index of the device for the share part of a Request; empty = there is none."""
-        request, column = self._request, self._column
+        request, view = self._request, self._view
         alike: dict[tuple[int, Brand, int], int] = {}
         for index in wanted:
             room_, free = room.devices[index], frees[index]
             milli = request.share_milli(room_.device.memory_mib)
-            if milli <= free and _share_memory(room_.device, request) <= room_.memory.free(column):
+            if milli <= free and _share_memory(room_.device, request) <= room_.memory.free(view):
                 # Of devices of which as much is free the first one stands for all.
                 far = fars[index] if fars is not None else _ANY
                 alike.setdefault((free, room_.device.brand, far), index)
@@ -282,7 +286,7 @@ class Look:
         uuid = device.device.uuid
         if uuid in self.ask.pinned:
             return _PINNED
-        return _PROMISED if (room.node.name, uuid) in self.ask.preferred else _ANY
+        return _RESERVED if (room.node.name, uuid) in self.ask.preferred else _ANY
 
     def _worthless(self, brand: Brand, free: int) -> int:
         """By how much such a device is worth less to others when the share is taken."""
@@ -300,7 +304,7 @@ class Look:
             shared = request.shared and not place
             memory = room.devices[index].device.memory_mib
             after[index] -= request.share_milli(memory) if shared else GPU_MILLI
-        cpu = room.cpu.free(self._column) if room.cpu is not None else None
+        cpu = room.cpu.free(self._view) if room.cpu is not None else None
         left = None if cpu is None else cpu - request.cpu_milli
         before = self._market.lost(cpu, _by_brand(room, frees))
         return self._market.grains(self._market.lost(left, _by_brand(room, after)) - before)
@@ -312,7 +316,7 @@ def _by_brand(room: NodeRoom, frees: Sequence[int]) -> Free:
     )
 
 
-_PINNED, _PROMISED, _ANY = range(3)
+_PINNED, _RESERVED, _ANY = range(3)
 
 
 def _cut(node: str, device: Device, request: Request | None) -> Share:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-from .ledger import Column, Ledger, NodeRoom, lease_of
+from .ledger import SOON, Ledger, NodeRoom, View, lease_of
 from .model import (
     GPU_MILLI,
     Job,
@@ -140,7 +140,8 @@ def victims(taker: Job, snapshot: Snapshot, recalled: Sequence[Job]) -> tuple[Vi
 
 def _recalled(taker: Job, job: Job, snapshot: Snapshot) -> Victim:
     assert job.notice is not None
-    promised = [(share.node, share.device) for share in snapshot.promised.get(taker.id, ())]
+    place = taker.reserved.placement if taker.reserved is not None else ()
+    promised = [(share.node, share.device) for share in place]
     if job.notice.for_job == taker.id:
         told = Told.FOR_THIS
     elif any((share.node, share.device) in promised for share in lease_of(job).placement):
@@ -150,12 +151,14 @@ def _recalled(taker: Job, job: Job, snapshot: Snapshot) -> Victim:
     return Victim(job, job.notice.reason, told, snapshot.memory_mib.get(job.id, 0), job.since)
 
 
-def minimal(ledger: Ledger, job: Job, victims: Sequence[Victim], packing: Packing) -> Way | None:
+def minimal(
+    ledger: Ledger, job: Job, victims: Sequence[Victim], packing: Packing, view: View = SOON
+) -> Way | None:
     """The Way in which the Job fits when all victims have left, less those that are not
     needed; ``None`` if it does not fit."""
 
     def fits() -> bool:
-        return fit(ledger, job, Column.SOON, packing) is not None
+        return fit(ledger, job, view, packing) is not None
 
     with ledger.trial():
         for victim in victims:
@@ -163,18 +166,23 @@ def minimal(ledger: Ledger, job: Job, victims: Sequence[Victim], packing: Packin
         if not fits():
             return None
         needed = _minimise(ledger, victims, fits)
-        placement = fit(ledger, job, Column.SOON, packing)
+        placement = fit(ledger, job, view, packing)
     assert placement is not None
     return Way(needed, placement)
 
 
 def make_way(
-    ledger: Ledger, job: Job, victims: Sequence[Victim], packing: Packing, considered: int
+    ledger: Ledger,
+    job: Job,
+    victims: Sequence[Victim],
+    packing: Packing,
+    considered: int,
+    view: View = SOON,
 ) -> Way | None:
     """The cheapest Way that was found; at most ``considered`` nodes are searched (but as
     many as a gang needs)."""
     ask = Ask.of(job, packing)
-    look = Look(ask, Column.SOON, packing)
+    look = Look(ask, view, packing)
     offers: list[_Offer] = []
     closed: list[tuple[NodeRoom, list[Victim]]] = []
     by_node: dict[str, list[Victim]] = {}
@@ -186,21 +194,21 @@ def make_way(
         place = look.at(room)
         if place is not None:
             offers.append(_Offer(cost(()), place, ()))
-        elif _could(room, ask, there):
+        elif _could(room, ask, there, view):
             closed.append((room, there))
-    closed.sort(key=lambda item: (-item[0].milli(Column.SOON), item[0].node.name))
+    closed.sort(key=lambda item: (-item[0].milli(view), item[0].node.name))
     for room, there in closed[: max(considered, job.request.nodes)]:
         offer = _cheapest(ledger, room, there, partial(look.at, room))
         if offer is not None:
             offers.append(offer)
-    return minimal(ledger, job, _together(offers, job.request.nodes), packing)
+    return minimal(ledger, job, _together(offers, job.request.nodes), packing, view)
 
 
-def _could(room: NodeRoom, ask: Ask, victims: Sequence[Victim]) -> bool:
+def _could(room: NodeRoom, ask: Ask, victims: Sequence[Victim], view: View) -> bool:
     """False where not even all victims would make room: not worth a search."""
     wanted = [device for device in room.devices if ask.wants(device.device)]
     uuids = [device.device.uuid for device in wanted]
-    free = sum(device.milli.soon for device in wanted)
+    free = sum(device.milli.free(view) for device in wanted)
     freed = sum(
         share.milli
         for victim in victims

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import Protocol
 
-from .ledger import Column, Ledger, lease_of
+from .ledger import BOTH, NOW, Ledger
 from .model import (
     Job,
     JobId,
-    Kind,
     Placement,
     PlacementRule,
     Policy,
     Request,
+    Reservation,
     Seconds,
     Snapshot,
     Why,
@@ -72,6 +73,39 @@ class Room:
         return [holding.job for holding in self.holdings]
 
 
+def opening(
+    ledger: Ledger, holdings: Sequence[Holding], place: Callable[[], Placement | None]
+) -> tuple[int, Placement] | None:
+    """How many holdings have to end, the first ones first, until there is a place, and that
+    one; ``None`` = not even all. The more have ended, the more fits."""
+
+    def after(count: int) -> Placement | None:
+        with ledger.trial():
+            end(ledger, holdings[:count])
+            return place()
+
+    low, high = 0, 1  # ``low`` are too few; mostly few are enough
+    if (found := after(0)) is not None:
+        return 0, found
+    while (found := after(min(high, len(holdings)))) is None:
+        if high >= len(holdings):
+            return None
+        low, high = high, 2 * high
+    high = min(high, len(holdings))
+    while high - low > 1:
+        middle = (low + high) // 2
+        earlier = after(middle)
+        low, high, found = (middle, high, found) if earlier is None else (low, middle, earlier)
+    return high, found
+
+
+def end(ledger: Ledger, holdings: Sequence[Holding], back: int = 1) -> None:
+    """They end, or (-1) have not ended after all. What is reserved does not get more."""
+    for each in holdings:
+        now, soon = back * each.now, back * each.soon
+        ledger.shift(each.placement, each.job.request, now=now, soon=soon, until=-inf)
+
+
 class Cycle(Protocol):
     """What an explanation reads of the cycle."""
 
@@ -84,15 +118,13 @@ class Cycle(Protocol):
     promised: dict[JobId, tuple[Job, Placement]]
     limited: dict[JobId, Why]
     until: dict[JobId, Seconds]
+    reserved: dict[JobId, Reservation]
 
     def leavings(self) -> list[Holding]:
         """What those have who leave; first to end first."""
 
     def holdings(self) -> list[Holding]:
         """All that is held and not leaving, and all that is promised; first to end first."""
-
-    def takeable(self, job: Job) -> list[Job]:
-        """From whom the Job may take."""
 
 
 @dataclass
@@ -105,11 +137,6 @@ class Rooms:
     _holdings: list[Holding] = field(init=False)
     _known: dict[tuple[object, ...], Room | None] = field(default_factory=dict)
     _keys: dict[JobId, ShapeKey] = field(default_factory=dict)
-    _victims: dict[Kind, list[Job]] = field(default_factory=dict)
-    _fitting: dict[tuple[JobId, ...], dict[tuple[ShapeKey, Kind], bool]] = field(
-        default_factory=dict
-    )
-    """For what was ended: whether these then fit."""
 
     def __post_init__(self) -> None:
         self.packing = Packing(self.cycle.snapshot.now, PlacementRule.BEST_FIT)
@@ -138,7 +165,7 @@ class Rooms:
         """The place that it was promised, with those who still have to leave it."""
 
         def free() -> bool:
-            return self.cycle.ledger.holds(placement, job.request, Column.NOW)
+            return self.cycle.ledger.holds(placement, job.request, NOW)
 
         names = nodes_of(placement)
         near = [each for each in self._leavings if _touches(each, names)]
@@ -162,23 +189,24 @@ class Rooms:
 
     def fits_empty(self, job: Job) -> bool:
         """True if it would fit when everybody had left."""
-        return fit(self._empty, job, Column.BOTH, self.packing) is not None
+        return fit(self._empty, job, BOTH, self.packing) is not None
 
     def mended(self, job: Job) -> tuple[str, ...]:
         """Nodes that would have to be usable again, and their GPUs proven free, so that it
         fits when everybody has left; empty where even that would not help."""
-        if fit(self._whole, job, Column.BOTH, self.packing) is None:
+        if fit(self._whole, job, BOTH, self.packing) is None:
             return ()
         able = self._able(self._empty, job)
         return tuple(name for name in self._able(self._whole, job) if name not in able)
 
     def _able(self, ledger: Ledger, job: Job) -> list[str]:
-        look = Look(Ask.of(job, self.packing), Column.BOTH, self.packing)
+        look = Look(Ask.of(job, self.packing), BOTH, self.packing)
         spots = (look.at(room) for room in ledger.rooms)
         return [found.node for found in spots if found is not None]
 
     def rivals(self, job: Job, room: Room, ahead: Sequence[Job]) -> list[Job]:
-        """Jobs ahead in line that could use the room, or up a limit, before the Job does."""
+        """Jobs ahead in line that could take the room first, have it kept free for them, or use
+        up a limit."""
         gone = tuple(dict.fromkeys(other.id for other in room.jobs))
         before = dict.fromkeys(other.id for other in ahead)
         # What is promised to those behind counts in no limit when its turn comes.
@@ -189,12 +217,7 @@ class Rooms:
             for other in ahead
             if other.id not in gone and self._may_start(other, gone, without)
         ]
-        takers = [other for other in able if not self._safe_from(other, job)]
-        promised = [each for each in self._holdings if not each.now]
-        with self.cycle.ledger.trial():
-            self._end(room.holdings)
-            self._end([each for each in promised if each.job.id not in gone])
-            found = self._takers(takers, room, gone)
+        found = [other for other in able if self._meet(other, job)]
         return found + self._at_the_limit(job, able, (*uncounted, *(each.id for each in found)))
 
     def _key(self, job: Job) -> ShapeKey:
@@ -218,28 +241,19 @@ class Rooms:
     def _find(
         self, job: Job, gone: Sequence[Holding], candidates: Sequence[Holding]
     ) -> Room | None:
+        ledger = self.cycle.ledger
 
         def place() -> Placement | None:
-            return fit(self.cycle.ledger, job, Column.BOTH, self.packing)
+            return fit(ledger, job, BOTH, self.packing)
 
-        def after(count: int) -> Placement | None:
-            with self.cycle.ledger.trial():
-                self._end(candidates[:count])
-                return place()
-
-        with self.cycle.ledger.trial():
-            self._end(gone)
-            low, high = 0, len(candidates)
-            if after(high) is None:
+        with ledger.trial():
+            end(ledger, gone)
+            first = opening(ledger, candidates, place)
+            if first is None:
                 return None
-            while low < high:
-                middle = (low + high) // 2
-                if after(middle) is None:
-                    low = middle + 1
-                else:
-                    high = middle
-            names = nodes_of(after(high) or ())
-            near = [each for each in candidates[:high] if _touches(each, names)]
+            count, placement = first
+            names = nodes_of(placement)
+            near = [each for each in candidates[:count] if _touches(each, names)]
             needed = self._needed(near, lambda: place() is not None)
             found = place()
         assert found is not None
@@ -249,27 +263,14 @@ class Rooms:
         self, holdings: Sequence[Holding], enough: Callable[[], bool]
     ) -> tuple[Holding, ...]:
         """End them all, less those that are not needed; the last to end stay first."""
-        self._end(holdings)
+        end(self.cycle.ledger, holdings)
         needed: list[Holding] = []
         for holding in reversed(holdings):
-            self._end([holding], -1)
+            end(self.cycle.ledger, [holding], -1)
             if not enough():
-                self._end([holding])
+                end(self.cycle.ledger, [holding])
                 needed.append(holding)
         return tuple(reversed(needed))
-
-    def _end(self, holdings: Sequence[Holding], back: int = 1) -> None:
-        for each in holdings:
-            now, soon = back * each.now, back * each.soon
-            self.cycle.ledger.shift(each.placement, each.job.request, now=now, soon=soon)
-
-    def _safe_from(self, other: Job, job: Job) -> bool:
-        """True if it takes nothing of what the Job was promised: sessions leave that to batch,
-        and of whole GPUs nothing is there before all is."""
-        request = job.request
-        whole = not (request.shared or request.cpu_milli or request.host_memory_mib)
-        promised = job.kind is Kind.BATCH and job.id in self.cycle.promised
-        return promised and whole and other.kind is Kind.SESSION
 
     def _may_start(self, other: Job, gone: Sequence[JobId], without: Collection[JobId]) -> bool:
         """False if it is barred when ``gone`` have ended, whatever is free."""
@@ -279,47 +280,10 @@ class Rooms:
         limited = other.id in self.cycle.limited
         return not limited or self.cycle.limits.bar(other, without) is None
 
-    def _takers(self, able: Sequence[Job], room: Room, gone: tuple[JobId, ...]) -> list[Job]:
-        """Those of whom at least a part fits in the room, and the whole somewhere."""
-        names = nodes_of(room.placement)
-        known: dict[tuple[ShapeKey, Kind], bool] = {}
-        found = []
-        for other in able:
-            key = (self._key(other), other.kind)
-            if key not in known:
-                here = self._fits_on(names, other, gone)
-                known[key] = here and (other.request.nodes == 1 or self._fits(other, gone))
-            if known[key]:
-                found.append(other)
-        return found
-
-    def _fits_on(self, names: Sequence[str], other: Job, gone: Sequence[JobId]) -> bool:
-        ledger = self.cycle.ledger
-        look = Look(Ask.of(other, self.packing), Column.SOON, self.packing)
-        with ledger.trial():
-            self._leave(other, gone, names)
-            rooms = [ledger.room(name) for name in names]
-            return any(look.at(room) is not None for room in rooms)
-
-    def _fits(self, other: Job, gone: tuple[JobId, ...]) -> bool:
-        known = self._fitting.setdefault(gone, {})
-        key = (self._key(other), other.kind)
-        if key not in known:
-            with self.cycle.ledger.trial():
-                self._leave(other, gone)
-                found = fit(self.cycle.ledger, other, Column.SOON, self.packing)
-            known[key] = found is not None
-        return known[key]
-
-    def _leave(self, other: Job, gone: Sequence[JobId], names: Sequence[str] = ()) -> None:
-        """Those leave from whom it may take, on these nodes or all."""
-        if other.kind not in self._victims:
-            self._victims[other.kind] = self.cycle.takeable(other)
-        for victim in self._victims[other.kind]:
-            placement = lease_of(victim).placement
-            near = not names or any(share.node in names for share in placement)
-            if near and victim.id not in gone:
-                self.cycle.ledger.leave(victim)
+    def _meet(self, one: Job, other: Job) -> bool:
+        """True if both could use the same GPUs."""
+        wanted = one.request.flavors or self.cycle.ledger.flavors
+        return any(flavor in wanted for flavor in other.request.flavors or wanted)
 
     def _at_the_limit(self, job: Job, able: Sequence[Job], without: tuple[JobId, ...]) -> list[Job]:
         """Those who could start somewhere and count against a limit that the Job needs."""

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from .amounts import words_gpus
+from .amounts import words_duration, words_gpus
 from .feasible import possible
-from .ledger import Column
+from .ledger import BOTH
 from .model import (
     GPU_MILLI,
     Blocked,
@@ -171,6 +171,8 @@ def _also(rivals: Sequence[Job]) -> str:
 def _lack(rooms: Rooms, job: Job, room: Room, rivals: Sequence[Job]) -> tuple[Blocked, str]:
     """What is missing, and who has it."""
     cycle, ask, also = rooms.cycle, Ask.of(job, rooms.packing), _also(rivals)
+    if not room.holdings:
+        return Blocked.AHEAD, _kept_free(rooms, rivals)
     promised = [each.job for each in room.holdings if not each.now]
     if promised and not ask.node and not any(each.now and each.soon for each in room.holdings):
         text = f"what would be free is promised to {jobs(promised)} ({people(promised)})"
@@ -186,9 +188,21 @@ def _lack(rooms: Rooms, job: Job, room: Room, rivals: Sequence[Job]) -> tuple[Bl
     if free < _least(cycle, ask):
         return Blocked.CAPACITY, words + held + also
     bare = replace(job, request=replace(job.request, cpu_milli=0, host_memory_mib=0))
-    if fit(cycle.ledger, bare, Column.BOTH, rooms.packing) is not None:
+    if fit(cycle.ledger, bare, BOTH, rooms.packing) is not None:
         return Blocked.FRAGMENTED, f"{words}, but not the CPU or memory beside them{also}"
     return Blocked.FRAGMENTED, f"{words}, but not together{held}{also}"
+
+
+def _kept_free(rooms: Rooms, rivals: Sequence[Job]) -> str:
+    """It would fit, but is too long: what is free is reserved."""
+    reserved = rooms.cycle.reserved
+    heads = [other for other in rivals if other.id in reserved]
+    first = min((reserved[other.id].start for other in heads), default=0.0)
+    left = words_duration(first - rooms.cycle.snapshot.now)
+    return (
+        f"what is free is kept for {jobs(heads)} ({people(heads)}), to start in {left} at most;"
+        f" with a time limit up to that it could start first"
+    )
 
 
 def _impossible(rooms: Rooms, job: Job) -> Why:
@@ -245,7 +259,7 @@ def _broken(node: Node) -> str:
 
 def _free(cycle: Cycle, ask: Ask) -> int:
     return sum(
-        device.milli.free(Column.BOTH)
+        device.milli.free(BOTH)
         for room in cycle.ledger.rooms
         for device in room.devices
         if ask.allows(room.node) and ask.wants(device.device)

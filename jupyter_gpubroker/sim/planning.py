@@ -19,7 +19,6 @@ from ..core.model import (
     Holder,
     Idle,
     Job,
-    JobId,
     Kept,
     Kind,
     Lease,
@@ -34,6 +33,7 @@ from ..core.model import (
     Reason,
     Refusal,
     Request,
+    Reservation,
     Rung,
     Share,
     Snapshot,
@@ -45,7 +45,7 @@ from ..core.model import (
     nodes_of,
 )
 from ..core.schedule import schedule
-from .world import WORLD_MAX, JobDoc, NodeDoc, WorldDoc
+from .world import WORLD_MAX, JobDoc, NodeDoc, ReservedDoc, WorldDoc
 
 Path = tuple[int | str, ...]
 PARK_S = 60.0
@@ -97,7 +97,6 @@ class _Reader:
             idle={id_: Idle(found.since, found.memory_mib) for id_, found in idle.items()},
             memory_mib={id_: found.memory_mib for id_, found in idle.items()},
             quarantined=quarantined,
-            promised=dict(self._promised(jobs)),
         )
 
     def _wrong(self, path: Path, message: str, remedy: str = "") -> Refusal:
@@ -154,6 +153,8 @@ class _Reader:
             job = self._session(job, doc, path)
         if doc.state in LEASED:
             job = self._leased(job, doc, path)
+        if doc.reserved is not None:
+            job = replace(job, reserved=self._reservation(doc.reserved, job, path))
         try:
             return check(job)
         except AssertionError:
@@ -205,6 +206,8 @@ class _Reader:
             if given != due:
                 must = "must say" if due else "has no"
                 raise self._wrong((*path, key), f"a job that is {doc.state} {must} {key}")
+        if doc.reserved is not None and doc.state is not State.QUEUED:
+            raise self._wrong((*path, "reserved"), f"nothing is reserved while it is {doc.state}")
         runs = doc.kind is Kind.SESSION and doc.state is State.RUNNING
         if doc.idle is not None and not runs:
             raise self._wrong((*path, "idle"), "only a running session is judged idle")
@@ -242,6 +245,13 @@ class _Reader:
             kept_by = job.kept or (Kept("", 1, Rung.SERVER, job.server),)
             job = replace(job, kept=kept_by, parked_for=Reason.USER)
         return job
+
+    def _reservation(self, doc: ReservedDoc, job: Job, path: Path) -> Reservation:
+        booked, self.used = self.used, {}  # others have it still
+        where = (*path, "reserved", "placement")
+        placement = self._placement(doc.placement, where, job.request.memory_mib)
+        self.used = booked
+        return Reservation(placement, doc.start, doc.promised)
 
     def _leased(self, job: Job, doc: JobDoc, path: Path) -> Job:
         placement = self._placement(doc.placement, (*path, "placement"), job.request.memory_mib)
@@ -317,15 +327,6 @@ class _Reader:
             boots = {name: self.nodes[name].boot for name in nodes_of(shares)}
             yield Quarantined(shares, each.job, 1, boots, self.doc.now)
 
-    def _promised(self, jobs: Mapping[JobId, Job]) -> Iterable[tuple[JobId, Placement]]:
-        booked = dict(self.used)
-        for id_, names in self.doc.promised.items():
-            if id_ not in jobs:
-                raise self._wrong(("promised", id_), f"{id_} is not a job of this world")
-            self.used = {}  # what is promised is still held by others
-            yield id_, self._placement(names, ("promised", id_), jobs[id_].request.memory_mib)
-        self.used = booked
-
 
 def as_json(snapshot: Snapshot, made: Plan) -> dict[str, Any]:
     """A Plan as JSON values."""
@@ -342,7 +343,15 @@ def as_json(snapshot: Snapshot, made: Plan) -> dict[str, Any]:
             for id_, notice in made.notice
         ],
         "reprieves": list(made.reprieve),
-        "promises": [{"job": id_, "placement": _shares(where)} for id_, where in made.promise],
+        "reservations": [
+            {
+                "job": id_,
+                "placement": _shares(found.placement),
+                "start": found.start,
+                "promised": found.promised,
+            }
+            for id_, found in made.reserve
+        ],
         "why": {id_: _why(why) for id_, why in made.why.items()},
         "next": made.next,
     }

@@ -78,6 +78,17 @@ class NoticeDoc(Strict):
     """The job that needs its GPUs."""
 
 
+class ReservedDoc(Strict):
+    """``reserved`` of a job that waits: where it will start."""
+
+    placement: tuple[str, ...] = Field(min_length=1)
+    """As in a running job."""
+    start: float
+    """When, at the latest."""
+    promised: bool = False
+    """``true``: as soon as all have left who are leaving."""
+
+
 class IdleDoc(Strict):
     """``idle`` of a running session: it is judged idle."""
 
@@ -143,6 +154,8 @@ class JobDoc(Strict):
     """It is judged idle."""
     shield_until: float | None = None
     """Until then it is not asked to leave for another."""
+    reserved: ReservedDoc | None = None
+    """The last plan keeps that free for it: it keeps it while nothing is better."""
     server_up: bool = True
     """``false``: a session whose server has not said hello waits for it."""
     parked_on: ParkedDoc | None = None
@@ -186,5 +199,3 @@ class WorldDoc(Strict):
     """Who has used how much lately."""
     quarantined: tuple[QuarantineDoc, ...] = ()
     """GPUs that nobody may have."""
-    promised: dict[Id, tuple[str, ...]] = Field({})
-    """What the last plan promised to waiting jobs: they keep it while nothing is better."""

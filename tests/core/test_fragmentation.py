@@ -18,7 +18,7 @@ from jupyter_gpubroker.core.fragmentation import (
     mix,
     prices,
 )
-from jupyter_gpubroker.core.ledger import Column, Ledger
+from jupyter_gpubroker.core.ledger import BOTH, Ledger
 from jupyter_gpubroker.core.model import Brand, PlacementRule, Refusal, Request, Share
 from jupyter_gpubroker.core.placement import Packing, fit
 
@@ -193,9 +193,9 @@ def test_a_request_for_cpus_alone_is_placed_but_not_accepted_from_people() -> No
     job = world.waits("x", Request(cpu_milli=5000))
     snapshot = world.snapshot()
     ledger = Ledger(snapshot)
-    found = fit(ledger, job, Column.BOTH, Packing.of(snapshot, world.policy))
+    found = fit(ledger, job, BOTH, Packing.of(snapshot, world.policy))
     assert found == (Share("node2", "", 0),)
     ledger.take(found, job.request)
-    assert fit(ledger, job, Column.BOTH, Packing.of(snapshot, world.policy)) is None
+    assert fit(ledger, job, BOTH, Packing.of(snapshot, world.policy)) is None
     with pytest.raises(Refusal, match="at least 1"):
         possible(job.request, world.nodes.values(), world.policy.classes["batch"])

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpubroker.core.ledger import Amount, Column, Ledger, NodeRoom
+from jupyter_gpubroker.core.ledger import BOTH, NOW, SOON, Amount, Ledger, NodeRoom, View
 from jupyter_gpubroker.core.model import Kind, State
 
 from .worlds import World, ask, node, on
 
 
-def free(ledger: Ledger, column: Column) -> list[int]:
+def free(ledger: Ledger, column: View) -> list[int]:
     """Free milli of each device, by node and index."""
     return [device.milli.free(column) for room in ledger.rooms for device in room.devices]
 
 
 def columns(ledger: Ledger) -> list[list[int]]:
-    return [free(ledger, column) for column in (Column.NOW, Column.SOON, Column.BOTH)]
+    return [free(ledger, column) for column in (NOW, SOON, BOTH)]
 
 
 def test_a_lease_is_free_neither_now_nor_soon() -> None:
@@ -79,8 +79,8 @@ def test_cpu_and_memory_count_once_per_node_where_the_node_reports_them() -> Non
     assert first.cpu is not None
     assert first.cpu.now == 2000
     assert (first.memory, second.cpu) == (None, None)
-    assert not first.hosts(request, Column.BOTH)
-    assert second.hosts(request, Column.BOTH)
+    assert not first.hosts(request, BOTH)
+    assert second.hosts(request, BOTH)
 
 
 def test_a_node_that_reports_less_than_it_granted_is_full_until_that_has_left() -> None:
@@ -110,7 +110,7 @@ def test_no_move_takes_more_than_there_is_or_gives_back_more_than_was_taken() ->
         ledger.take(on("node1/0", milli=500), ask(0.5))
     ledger = Ledger(world.snapshot())
     with pytest.raises(AssertionError):
-        ledger.withdraw(on("node1/0", milli=1), ask(0.001))
+        ledger.shift(on("node1/0", milli=1), ask(0.001), now=0, soon=1)
     ledger.promise(on("node1/0"), ask(1))
     with pytest.raises(AssertionError):
         ledger.take(on("node1/0"), ask(1))
@@ -131,7 +131,7 @@ def test_a_trial_is_undone_unless_it_is_committed() -> None:
     with ledger.trial() as trial:
         ledger.leave(job)
         trial.commit()
-    assert free(ledger, Column.SOON) == [1000, 1000]
+    assert free(ledger, SOON) == [1000, 1000]
 
 
 def test_a_trial_is_undone_when_it_fails() -> None:
@@ -145,18 +145,18 @@ def test_a_trial_is_undone_when_it_fails() -> None:
 
     with pytest.raises(RuntimeError):
         fail()
-    assert free(ledger, Column.SOON) == [1000]
+    assert free(ledger, SOON) == [1000]
 
 
 def test_holds_says_whether_all_of_a_placement_is_free() -> None:
     world = World().add(node("node1", 2, host_memory_mib=1000))
     ledger = Ledger(world.snapshot())
     both = on("node1/0", "node1/1")
-    assert ledger.holds(both, ask(2, host_memory_mib=1000), Column.BOTH)
-    assert not ledger.holds(both, ask(2, host_memory_mib=1001), Column.BOTH)
+    assert ledger.holds(both, ask(2, host_memory_mib=1000), BOTH)
+    assert not ledger.holds(both, ask(2, host_memory_mib=1001), BOTH)
     ledger.promise(on("node1/1", milli=1), ask(0.001))
-    assert ledger.holds(both, ask(2), Column.NOW)
-    assert not ledger.holds(both, ask(2), Column.SOON)
+    assert ledger.holds(both, ask(2), NOW)
+    assert not ledger.holds(both, ask(2), SOON)
 
 
 def test_every_state_that_has_a_lease_is_booked() -> None:
@@ -165,7 +165,7 @@ def test_every_state_that_has_a_lease_is_booked() -> None:
     world.drains("draining", on("node1/1"), for_job=None)
     world.stops("stopping", on("node1/2"))
     assert {job.state for job in world.jobs.values()} > {State.DRAINING, State.STOPPING}
-    assert free(Ledger(world.snapshot()), Column.NOW) == [0, 0, 0, 1000]
+    assert free(Ledger(world.snapshot()), NOW) == [0, 0, 0, 1000]
 
 
 moves = st.lists(
@@ -182,19 +182,19 @@ def test_a_table_says_what_the_rooms_would_say(steps: list[tuple[str, bool, int]
     def table() -> list[int]:
         def answer(room: NodeRoom) -> int:
             asked.append(room.node.name)
-            return room.milli(Column.SOON)
+            return room.milli(SOON)
 
         return list(ledger.table("free soon", answer))
 
     def truth() -> list[int]:
-        return [room.milli(Column.SOON) for room in ledger.rooms]
+        return [room.milli(SOON) for room in ledger.rooms]
 
     assert table() == truth()
     for name, undone, milli in steps:
         asked.clear()
-        placement = on(f"{name}/0", milli=min(milli, ledger.room(name).milli(Column.SOON)) or 1)
+        placement = on(f"{name}/0", milli=min(milli, ledger.room(name).milli(SOON)) or 1)
         with ledger.trial() as trial:
-            if ledger.holds(placement, None, Column.SOON):
+            if ledger.holds(placement, None, SOON):
                 ledger.promise(placement, ask(1))
                 assert table() == truth()
             if not undone:
@@ -206,6 +206,6 @@ def test_a_table_says_what_the_rooms_would_say(steps: list[tuple[str, bool, int]
 def test_an_amount_shows_the_smaller_column_to_those_who_start() -> None:
     amount = Amount(10)
     amount.now, amount.soon = 3, 7
-    assert [amount.free(column) for column in (Column.NOW, Column.SOON, Column.BOTH)] == [3, 7, 3]
+    assert [amount.free(column) for column in (NOW, SOON, BOTH)] == [3, 7, 3]
     amount.now, amount.soon = 7, 3
-    assert amount.free(Column.BOTH) == 3
+    assert amount.free(BOTH) == 3

@@ -27,6 +27,7 @@ from jupyter_gpubroker.core.model import (
     Process,
     Reason,
     Request,
+    Reservation,
     Rung,
     Share,
     StageName,
@@ -331,6 +332,7 @@ def _event(kind: type[e.Event], job: Job, draw: st.DataObject) -> e.Event:
     mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
     made: dict[type[e.Event], e.Event] = {
         e.Place: e.Place(lease(job.attempt + 1, mode), job.terms, 120.0),
+        e.Reserve: e.Reserve(Reservation((), NOW) if kept else None),
         e.Notify: notice(reason),
         e.Prepared: e.Prepared(attempt),
         e.Started: e.Started(attempt),

@@ -217,6 +217,7 @@ def test_what_leaves_for_another_job_is_left_to_it_if_something_else_leaves_too(
     world.stops("else", on("node2/0", "node2/1", "node2/2", "node2/3"))
     world.waits("ahead", ask(2))
     world.waits("behind", ask(2, flavors=("h100",)))
+    world.reserves("behind", on("node1/0", "node1/1"))
     promises = dict(world.plan().promise)
     assert promises["ahead"] == on("node2/0", "node2/1")
     assert promises["behind"] == on("node1/0", "node1/1")
@@ -228,8 +229,10 @@ def test_a_job_ahead_takes_what_leaves_for_another_before_anybody_new_is_asked()
     world.idles("idle", on("node2/0"), 1)
     world.waits("ahead", ask(1))
     plan = world.plan()
-    assert (plan.notice, plan.reprieve) == ((), ())
+    notice = replace(world.jobs["told"].notice, for_job="ahead")
+    assert (plan.notice, plan.reprieve) == ((("told", notice),), ())
     assert plan.promise == (("ahead", on("node1/0")),)
+    world.apply(plan)
     world.waits("behind", ask(1))
     plan = world.plan()
     assert (noticed(plan), plan.reprieve) == (["idle"], ())
@@ -272,7 +275,7 @@ def test_a_promise_stays_where_it_was_though_a_better_place_came_up() -> None:
     world.stops("old", on("node1/0", "node1/1"))
     world.stops("wide", on("node2/0", "node2/1", "node2/2"))
     world.waits("x", ask(2))
-    world.promised = {"x": on("node2/1", "node2/2")}
+    world.reserves("x", on("node2/1", "node2/2"))
     assert world.plan().promise == (("x", on("node2/1", "node2/2")),)
 
 
@@ -298,13 +301,13 @@ def test_a_session_ahead_in_line_does_not_get_what_people_left_for_a_gang() -> N
     plan = world.plan()
     assert (plan.place, [id_ for id_, _ in plan.promise]) == ((), ["gang"])
     why = plan.why["ahead"]
-    assert (why.code, why.position, why.waits_for) == (Blocked.AHEAD, 1, ("gang",))
+    assert (why.code, why.position, why.waits_for) == (Blocked.AHEAD, 2, ("gang",))
     world.apply(plan)
     world.remove("s2")
     assert list(placed(world.plan())) == ["gang"]
 
 
-def test_a_session_gets_what_leaves_beside_what_a_batch_job_counts_on() -> None:
+def test_batch_uses_what_leaves_anyway_and_whoever_was_asked_may_stay() -> None:
     world = World().add(node("node1", 1))
     world.idles("asked", on("node1/0", milli=500))
     world.runs("other", on("node1/0", milli=500))
@@ -314,19 +317,7 @@ def test_a_session_gets_what_leaves_beside_what_a_batch_job_counts_on() -> None:
     world.stops("other", on("node1/0", milli=500), reason=Reason.USER)
     world.session("ahead", ask(0.5), user="ana")
     plan = world.plan()
-    assert [id_ for id_, _ in plan.promise] == ["ahead", "batch"]
-    assert plan.reprieve == ()
-
-
-def test_nor_does_it_get_what_still_leaves_for_the_gang_when_promises_were_forgotten() -> None:
-    world = World().add(node("node1", 2))
-    world.stops("s", on("node1/0", "node1/1"), "batch")
-    world.waits("batch", ask(2), user="eve")
-    world.usage["default", "eve"] = 5.0
-    world.session("ahead", ask(1), user="ana")
-    plan = world.plan()
-    assert [id_ for id_, _ in plan.promise] == ["batch"]
-    assert plan.why["ahead"].waits_for == ("s", "batch")
+    assert ([id_ for id_, _ in plan.promise], plan.reprieve) == (["batch"], ("asked",))
 
 
 @pytest.mark.parametrize("ending", ["barred", "gone", "held"])
@@ -338,22 +329,20 @@ def test_it_gets_it_at_once_when_the_gang_has_no_use_for_it(ending: str) -> None
     elif ending == "gone":
         world.remove("gang")
     else:
-        world.put(replace(gang, state=State.HELD, until=world.now + 9))
+        world.put(replace(gang, state=State.HELD, until=world.now + 9, reserved=None))
     assert placed(world.plan()) == {"ahead": ["node1/0"]}
 
 
-def test_batch_ahead_in_line_leaves_alone_what_others_count_on_while_it_has_another_way() -> None:
-    world = World().add(node("node1", 1), node("node2", 1), node("node3", 1))
+def test_a_promise_is_kept_though_somebody_ahead_in_line_comes_later() -> None:
+    world = World().add(node("node1", 1), node("node2", 1))
     world.stops("s", on("node1/0"))
-    world.stops("t", on("node3/0"))
     world.runs("busy", on("node2/0"))
     world.waits("behind", ask(1), user="eve")
     world.usage["default", "eve"] = 5.0
     world.apply(world.plan())
-    assert dict(world.promised) == {"behind": on("node1/0")}
     world.waits("ahead", ask(1), user="ana")
-    promises = dict(world.plan().promise)
-    assert promises == {"behind": on("node1/0"), "ahead": on("node3/0")}
-    world.remove("t")
-    world.runs("late", on("node3/0"))
-    assert dict(world.plan().promise) == {"ahead": on("node1/0")}
+    plan = world.plan()
+    assert dict(plan.promise) == {"behind": on("node1/0")}
+    found = dict(plan.reserve)["ahead"]  # after that one, which ends before the other
+    assert (found.placement, found.promised) == (on("node1/0"), False)
+    assert found.start == world.now + 30 + 3600

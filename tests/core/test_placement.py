@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from jupyter_gpubroker.core.ledger import Column, Ledger
+from jupyter_gpubroker.core.ledger import BOTH, Ledger, View
 from jupyter_gpubroker.core.model import Device, Job, PlacementRule, Request, Rung, Share
 from jupyter_gpubroker.core.placement import Packing, fit
 
 from .worlds import MEMORY, World, ask, kept, node, on, policy
 
 
-def devices(world: World, job: Job, column: Column = Column.BOTH) -> list[str] | None:
+def devices(world: World, job: Job, view: View = BOTH) -> list[str] | None:
     """Where the Job fits."""
     snapshot = world.snapshot()
-    found = fit(Ledger(snapshot), job, column, Packing.of(snapshot, world.policy))
+    found = fit(Ledger(snapshot), job, view, Packing.of(snapshot, world.policy))
     return None if found is None else [share.device for share in found]
 
 
@@ -88,7 +88,7 @@ def test_a_share_by_memory_is_rounded_up_per_device() -> None:
     )
     snapshot = world.snapshot()
     job = world.waits("x", Request(memory_mib=10_001))
-    found = fit(Ledger(snapshot), job, Column.BOTH, Packing.of(snapshot, world.policy))
+    found = fit(Ledger(snapshot), job, BOTH, Packing.of(snapshot, world.policy))
     assert found == (Share("node1", "node1/0", 611, 10_001),)
     assert place(world, Request(memory_mib=20 * 1024)) == ["node2/0"]
     assert place(world, Request(memory_mib=25 * 1024)) is None
@@ -113,7 +113,7 @@ def test_a_share_carries_its_part_of_the_memory() -> None:
     world = World().add(node("node1", 2))
     snapshot = world.snapshot()
     job = world.waits("x", ask(1.25))
-    found = fit(Ledger(snapshot), job, Column.BOTH, Packing.of(snapshot, world.policy))
+    found = fit(Ledger(snapshot), job, BOTH, Packing.of(snapshot, world.policy))
     assert found == (
         Share("node1", "node1/0", 250, MEMORY // 4),
         Share("node1", "node1/1", 1000, MEMORY),
@@ -183,7 +183,8 @@ def test_a_promised_place_is_kept_while_it_is_free() -> None:
     gang = on("node2/1", "node2/3", "node3/0", "node3/2")
     job = world.waits("x", ask(2, nodes=2))
     assert devices(world, job) == ["node1/0", "node1/1", "node2/0", "node2/1"]
-    world.promised = {"x": gang}
+    world.reserves("x", gang)
+    job = world.jobs["x"]
     assert devices(world, job) == ["node2/1", "node2/3", "node3/0", "node3/2"]
     world.runs("a", on("node3/0", "node3/1", "node3/2"))
     assert devices(world, job) == ["node1/0", "node1/1", "node2/1", "node2/3"]
@@ -191,8 +192,10 @@ def test_a_promised_place_is_kept_while_it_is_free() -> None:
 
 def test_a_promise_for_another_shape_decides_nothing() -> None:
     world = World().add(node("node1"), node("node2"))
-    world.promised = {"x": on("node2/3")}
-    assert place(world, ask(2, nodes=2)) == ["node1/0", "node1/1", "node2/3", "node2/0"]
+    world.waits("x", ask(2, nodes=2))
+    world.reserves("x", on("node2/3"))
+    found = devices(world, world.jobs["x"])
+    assert found == ["node1/0", "node1/1", "node2/3", "node2/0"]
 
 
 def test_fragmentation_keeps_whole_nodes_for_gangs_that_wait() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, assume, given, settings
 
-from jupyter_gpubroker.core.ledger import Column, Ledger
+from jupyter_gpubroker.core.ledger import BOTH, SOON, Ledger
 from jupyter_gpubroker.core.model import (
     GPU_MILLI,
     LEAVING,
@@ -129,6 +129,10 @@ def test_only_idle_sessions_without_a_shield_are_noticed_and_only_for_batch(worl
     for id_, notice in plan.notice:
         victim = world.jobs[id_]
         assert victim.kind is Kind.SESSION
+        if recallable(victim):  # it knows, and now for whom instead
+            assert victim.notice is not None
+            assert replace(notice, for_job=victim.notice.for_job) == victim.notice
+            continue
         assert victim.state is State.RUNNING
         assert id_ in world.idle
         assert victim.shield_until <= world.now
@@ -202,7 +206,7 @@ def fits_without(world: World, job: Job, stay: str, plan: Plan) -> bool:
     for other in snapshot.jobs.values():
         if other.state in LEAVING and other.id not in (stay, *reprieved):
             ledger.leave(other)
-    return fit(ledger, job, Column.SOON, Packing.of(snapshot, world.policy)) is not None
+    return fit(ledger, job, SOON, Packing.of(snapshot, world.policy)) is not None
 
 
 @many
@@ -233,9 +237,16 @@ def test_whoever_may_stay_after_all_is_told_so_and_whoever_may_not_is_needed(wor
 
 @many
 @given(worlds(limits=False))
-def test_nobody_waits_who_would_fit(world: World) -> None:
+def test_nobody_waits_who_would_fit_beside_what_is_kept_free(world: World) -> None:
     plan = world.plan()
     world.apply(plan)
+    kept_free = {share.device for _, found in plan.reserve for share in found.placement}
+    for name, each in world.nodes.items():
+        devices = tuple(
+            replace(device, usable=device.usable and device.uuid not in kept_free)
+            for device in each.devices
+        )
+        world.nodes[name] = replace(each, devices=devices)
     snapshot = world.snapshot()
     ledger = Ledger(snapshot)
     for id_, placement in plan.promise:
@@ -247,7 +258,7 @@ def test_nobody_waits_who_would_fit(world: World) -> None:
         job = world.jobs[id_]
         if why.code is not Blocked.SERVER:
             packing = Packing.of(snapshot, world.policy)
-            assert fit(ledger, job, Column.BOTH, packing) is None, id_
+            assert fit(ledger, job, BOTH, packing) is None, id_
 
 
 @settings(many, max_examples=100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from jupyter_gpubroker.core.line import order
 from jupyter_gpubroker.core.model import (
     Blocked,
     Class,
@@ -14,7 +15,6 @@ from jupyter_gpubroker.core.model import (
     State,
     Why,
 )
-from jupyter_gpubroker.core.schedule import order
 
 from .worlds import World, ask, kept, node, noticed, on, placed, policy
 
@@ -61,7 +61,7 @@ def test_who_was_too_far_behind_has_a_turn_as_soon_as_others_have_started() -> N
         assert plan.next == world.now
         world.apply(plan)
     plan = world.plan()
-    assert (plan.place, plan.next) == ((), None)
+    assert (plan.place, plan.next) == ((), world.jobs["e"].eligible + world.policy.max_age)
 
 
 def test_a_promise_ahead_is_not_taken_by_somebody_behind() -> None:

@@ -7,7 +7,6 @@ reads. ``apply`` moves the Jobs of a Plan as the lifecycle would.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +33,7 @@ from jupyter_gpubroker.core.model import (
     Queue,
     Reason,
     Request,
+    Reservation,
     Rung,
     Share,
     Snapshot,
@@ -101,7 +101,6 @@ class World:
     idle: dict[JobId, Idle] = field(default_factory=dict)
     usage: dict[tuple[str, str], float] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
-    promised: Mapping[JobId, Placement] = field(default_factory=dict)
     barred: dict[JobId, Why] = field(default_factory=dict)
     now: float = NOW
     policy: Policy = field(default_factory=policy)
@@ -193,6 +192,11 @@ class World:
         stopping = replace(job, state=State.STOPPING, notice=notice, stages=stages)
         return self.put(replace(stopping, until=self.now + 30))
 
+    def reserves(self, id_: str, placement: Placement, start: float | None = None) -> None:
+        """Something was kept free for a waiting Job until that time; promised without one."""
+        reservation = Reservation(placement, start or self.now, promised=start is None)
+        self.put(replace(self.jobs[id_], reserved=reservation))
+
     def quarantine(self, placement: Placement) -> None:
         """Shares whose owner left without proof."""
         boots = dict.fromkeys(nodes_of(placement), "boot-1")
@@ -207,7 +211,6 @@ class World:
             usage=dict(self.usage),
             idle=dict(self.idle),
             quarantined=tuple(self.quarantined),
-            promised=dict(self.promised),
             barred=dict(self.barred),
         )
 
@@ -223,22 +226,25 @@ class World:
 
     def apply(self, plan: Plan) -> None:
         """Do what the Plan says, as the lifecycle and the broker would."""
+        kept_free = dict(plan.reserve)
+        for job in [*self.jobs.values()]:
+            if job.state is State.QUEUED:
+                self.put(replace(job, reserved=kept_free.get(job.id)))
         for id_, placement in plan.place:
             self._start(self.jobs[id_], placement)
         for id_, notice in plan.notice:
-            self.idle.pop(id_)
+            self.idle.pop(id_, None)
             job = self.jobs[id_]
             self.put(replace(job, state=State.DRAINING, since=self.now, notice=notice))
         for id_ in plan.reprieve:
             self.put(replace(self.jobs[id_], state=State.RUNNING, since=self.now, notice=None))
-        self.promised = dict(plan.promise)
 
     def _start(self, job: Job, placement: Placement) -> None:
         end = self.now + (job.request.time_limit or 3600.0)
         attempt = job.attempt + 1
         lease = Lease("local", placement, attempt, self.now, end, Mode.HOSTED)
         starting = replace(job, state=State.STARTING, since=self.now, until=self.now + 120)
-        self.put(replace(starting, lease=lease, attempt=attempt))
+        self.put(replace(starting, lease=lease, attempt=attempt, reserved=None))
 
 
 def kept(node_name: str, *devices: str, boot: str = "boot-1", rung: Rung = Rung.GPU_STATE) -> Kept:

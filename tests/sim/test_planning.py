@@ -50,7 +50,7 @@ def test_who_fits_starts_and_who_does_not_is_told_why() -> None:
 def test_an_idle_session_is_told_for_whom_it_leaves() -> None:
     made = plan(WORLD)
     assert made["notices"] == [{"job": "s-1", "reason": "idle", "deadline": 100120.0, "for": "b-2"}]
-    assert [item["job"] for item in made["promises"]] == ["b-2"]
+    assert [item["job"] for item in made["reservations"]] == ["b-2"]
     assert made["why"]["b-2"]["waits_for"] == ["s-1"]
 
 
@@ -104,9 +104,8 @@ jobs:
   - {id: parked, kind: session, state: parked, gpus: 1, parked_on: {node: n2, devices: [n2/4]}}
   - {id: resumes, kind: session, gpus: 1, parked_on: {node: n2, devices: [n2/5]}}
   - {id: absent, kind: session, gpus: 1, server_up: false}
-  - {id: promised, gpus: 2}
+  - {id: promised, gpus: 2, reserved: {placement: [n2/3, n2/6], start: 530, promised: true}}
 quarantined: [{placement: [n2/7]}]
-promised: {promised: [n2/3, n2/6]}
 """
     snapshot, _ = read(text)
     assert {job.state for job in snapshot.jobs.values()} == {

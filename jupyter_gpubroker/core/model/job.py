@@ -19,6 +19,7 @@ from .values import (
     Notice,
     Reason,
     Request,
+    Reservation,
     Rung,
     Seconds,
     Stage,
@@ -72,6 +73,8 @@ class Job:
     """Age counts from here."""
     until: Seconds | None = None
     """Deadline of HELD, QUEUED, STARTING, PARKED and of the current stage; see ``deadline``."""
+    reserved: Reservation | None = None
+    """While it is QUEUED: what was promised to it, or is kept free."""
     lease: Lease | None = None
     notice: Notice | None = None
     stages: tuple[Stage, ...] = ()
@@ -137,6 +140,10 @@ class Job:
             case _:
                 return self.until
 
+    def remaining(self, default: Seconds) -> Seconds:
+        """How long its next Lease may last; ``default`` = the time of its class."""
+        return max(1.0, (self.request.time_limit or default) + self.extended - self.served)
+
     @property
     def rung(self) -> Rung | None:
         """The worst rung of what is kept; ``None`` if nothing is parked."""
@@ -150,6 +157,7 @@ def check(job: Job) -> Job:
     assert (job.notice is not None) == leaving, job
     assert bool(job.stages) == (job.state is State.STOPPING), job
     assert (job.deadline is None) <= (job.state in TERMINAL or job.state is State.QUEUED), job
+    assert job.reserved is None or job.state is State.QUEUED, job
     if job.kept:
         assert job.kind is Kind.SESSION, job
         assert job.state in (State.PARKED, State.QUEUED, State.STARTING, State.STOPPING), job

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .job import Job
-from .values import JobId, Node, Notice, Placement, Seconds
+from .values import JobId, Node, Notice, Placement, Reservation, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,6 @@ class Snapshot:
     quarantined: tuple[Quarantined, ...] = ()
     barred: Mapping[JobId, Why] = field(default_factory=dict)
     """Waiting Jobs that must not be placed now, whatever is free."""
-    promised: Mapping[JobId, Placement] = field(default_factory=dict)
-    """The last Plan's promises: a Job keeps its place there while nothing is better."""
 
 
 class Blocked(StrEnum):
@@ -107,5 +105,11 @@ class Plan:
     """Made at the first look, for it costs more than all else: few Plans are looked at."""
     next: Seconds | None = None
     """When to look again without an event (shields, idleness, affinity)."""
-    promise: tuple[tuple[JobId, Placement], ...] = ()
-    """Where waiting Jobs will start when others have left; next cycle's ``promised``."""
+    reserve: tuple[tuple[JobId, Reservation], ...] = ()
+    """What waiting Jobs were promised, and what is kept free for the first ones that lack GPUs.
+    What was reserved before for others is not any more."""
+
+    @property
+    def promise(self) -> tuple[tuple[JobId, Placement], ...]:
+        """Where waiting Jobs will start when others have left."""
+        return tuple((id_, found.placement) for id_, found in self.reserve if found.promised)

@@ -67,6 +67,8 @@ class Policy:
     revision: int = 0
     placement: PlacementRule = PlacementRule.FRAGMENTATION
     half_life: Seconds = 7 * 86400.0
+    max_age: Seconds = 3 * 86400.0
+    """A Job that waits longer leads its class."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
     nodes_considered: int = 64
     """Nodes looked at for victims of one Job."""

@@ -291,6 +291,16 @@ def nodes_of(placement: Placement) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class Reservation:
+    """Where a waiting Job will start, and when at the latest by the known ends of Leases."""
+
+    placement: Placement
+    start: Seconds
+    promised: bool = False
+    """It starts as soon as all who leave have left; else when those have ended who hold it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Lease:
     """A Placement granted to a Job."""
 

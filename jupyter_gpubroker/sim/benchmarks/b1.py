@@ -21,7 +21,7 @@ from time import process_time
 from typing import Any
 
 from ...core.fragmentation import POPULAR, Shape, mix
-from ...core.ledger import Column, Ledger
+from ...core.ledger import BOTH, Ledger
 from ...core.model import (
     GPU_MILLI,
     Device,
@@ -174,7 +174,7 @@ def counts(some: Sequence[Request]) -> dict[Shape, int]:
 def ours(some: Sequence[Request]) -> Choose:
     """The core's rule, with the pods as its Mix."""
     packing = Packing(0.0, PlacementRule.FRAGMENTATION, mix(counts(some)))
-    return lambda ledger, job: fit(ledger, job, Column.BOTH, packing)
+    return lambda ledger, job: fit(ledger, job, BOTH, packing)
 
 
 RULES: Mapping[str, Maker] = {

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from math import exp
 
 from ...core.fragmentation import Shape
-from ...core.ledger import Column, DeviceRoom, Ledger, NodeRoom
+from ...core.ledger import NOW, DeviceRoom, Ledger, NodeRoom
 from ...core.model import GPU_MILLI, Job, Node, Placement, Request
 from ...core.placement import Spot, cut
-
-NOW = Column.NOW
 
 Score = Callable[[NodeRoom, Request, tuple[DeviceRoom, ...]], int]
 """What it costs to use these devices of a node; the smallest is the best."""
