@@ -30,6 +30,7 @@ from ..store import StoreError
 from ..store.lock import WriterLock
 from .people import People
 from .shell import Shell
+from .tuning import tune
 from .wiring import make_setup
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class Serving:
 
     async def run(self) -> None:
         """Until SIGTERM, SIGINT, the end of the parent or of a solo broker's use."""
+        tune()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.end.set)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -32,8 +31,6 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-SWITCH_S = 0.0005
-"""So long the loop waits, after each system call, for the thread that encodes what is stored."""
 STORE_RETRY_S = 5.0
 OPEN_PATIENCE_S = 10.0
 STORE_MISSING = "the store is not open yet"
@@ -152,7 +149,6 @@ class Shell:
 
     async def run(self) -> NoReturn:
         """Open the store (again and again if it must be), then take turns for ever."""
-        sys.setswitchinterval(SWITCH_S)
         wake: Seconds | None = None
         try:
             while True:

@@ -25,7 +25,7 @@ BENCHMARKS: Mapping[str, tuple[str, benchmarks.Run]] = {
     "b4": ("submit 15,000 jobs to a real broker and wait for their ends", b4.run),
 }
 """Id -> (what it does, how to run it)."""
-DATALESS = ("b4",)
+DATALESS = ("b4", *benchmarks.DATALESS)
 """These make up their own workload."""
 
 

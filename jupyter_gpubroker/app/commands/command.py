@@ -24,6 +24,7 @@ from ...client import (
     Unavailable,
     Unknown,
 )
+from ..tuning import tune
 
 OK = 0
 FAILED = 1
@@ -132,6 +133,7 @@ class Offline(Command):
 
     def run(self) -> int:
         """Compute, and show it; nothing is done with input that is wrong in any place."""
+        tune()
         try:
             self.show(*self.compute())
         except Refusal as refusal:
