@@ -20,9 +20,11 @@ from .plan import (
 )
 from .policy import (
     Class,
+    Cohort,
     PlacementRule,
     Policy,
     Queue,
+    Quota,
     RemovedUsers,
 )
 from .values import (
@@ -69,6 +71,7 @@ __all__ = [
     "Blocked",
     "Brand",
     "Class",
+    "Cohort",
     "Conflict",
     "Device",
     "Holder",
@@ -89,6 +92,7 @@ __all__ = [
     "Process",
     "Quarantined",
     "Queue",
+    "Quota",
     "Reason",
     "Refusal",
     "RemovedUsers",

@@ -31,6 +31,28 @@ class Class:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """What a queue or cohort has of some flavors, in milli-GPU; see ``core.cohorts``."""
+
+    nominal: int
+    """What it owns."""
+    borrow: int | None = None
+    """The most above that; ``None`` = as much as its cohort has."""
+    lend: int | None = None
+    """The most that others may use of it; ``None`` = all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cohort:
+    """Queues, and other cohorts, that lend each other what they do not use."""
+
+    name: str
+    parent: str | None = None
+    quota: Mapping[str, Quota] = field(default_factory=dict)
+    """By flavor; what all its members may use besides their own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Queue:
     """Where Jobs wait."""
 
@@ -41,6 +63,10 @@ class Queue:
     """Its part among the queues, see ``core.fairshare``."""
     user_shares: Mapping[str, int] = field(default_factory=dict)
     """The parts of its users; 1 where none is named."""
+    cohort: str | None = None
+    """With whom it shares its quota."""
+    quota: Mapping[str, Quota] = field(default_factory=dict)
+    """By flavor; without a quota and a cohort it may have all there is."""
 
 
 class PlacementRule(StrEnum):
@@ -63,6 +89,7 @@ class Policy:
 
     classes: Mapping[str, Class]
     queues: Mapping[str, Queue]
+    cohorts: Mapping[str, Cohort] = field(default_factory=dict)
     default_queue: str = "default"
     revision: int = 0
     placement: PlacementRule = PlacementRule.FRAGMENTATION
