@@ -8,15 +8,27 @@ from __future__ import annotations
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from . import documents
-from .core.model import Class, Kind, PlacementRule, Policy, Queue, RemovedUsers, Terms
+from .core.model import (
+    Budget,
+    Class,
+    Kind,
+    PlacementRule,
+    Policy,
+    Queue,
+    RemovedUsers,
+    Terms,
+)
 from .documents import Strict, Time, TimeOrZero
 
 DOCUMENT_MAX = 2**16
 """Characters of a policy: every user may have one checked, and YAML is slow to read."""
 
+DAY_S = 86400.0
+BUDGET_DAYS_MAX = 30
+"""So long is kept what was used."""
 Name = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """Of a class or a queue: people type it, and it stands in lists and on command lines."""
 
@@ -117,11 +129,45 @@ class ClassDoc(Strict):
         )
 
 
+class BudgetDoc(Strict):
+    """A budget: GPU time that may be granted, again and again."""
+
+    gpu_hours: int = Field(ge=1, le=10**9)
+    """Hours of one whole GPU. What a lease may use counts in full at its start; what it did not
+    use is given back at its end."""
+    per: Time
+    """In each window of so long, in whole days; it counts in the window in which it was granted.
+    Windows of whole weeks begin on Mondays, and all at midnight, UTC."""
+
+    @field_validator("per")
+    @classmethod
+    def _whole_days(cls, per: float) -> float:
+        if per % DAY_S or not 1 <= per / DAY_S <= BUDGET_DAYS_MAX:
+            raise ValueError(f"must be whole days, at most {BUDGET_DAYS_MAX}, for example 7d")
+        return per
+
+    def to_budget(self) -> Budget:
+        """The core's budget."""
+        return Budget(self.gpu_hours, int(self.per // DAY_S))
+
+
 class QueueDoc(Strict):
     """One queue of ``queues``."""
 
     running_gpus: int | None = Field(None, ge=1)
     """GPUs that all its jobs have at once; more wait."""
+    user_gpus: int | None = Field(None, ge=1)
+    """GPUs that the jobs of each user have at once; more wait."""
+    waiting: int | None = Field(None, ge=1)
+    """Jobs that wait in it at once; one more is refused."""
+    running: int | None = Field(None, ge=1)
+    """Jobs of it that run at once; more wait."""
+    budget: BudgetDoc | None = None
+    """GPU time of all its jobs together; when it is used up, they wait for the next window."""
+    user_budget: BudgetDoc | None = None
+    """GPU time of each user."""
+    groups: tuple[str, ...] = ()
+    """Only users in one of these groups may submit to it; without it all may."""
     shares: int = Field(1, ge=1, le=1_000_000)
     """Its part of the GPU time, beside those of the other queues, while all have jobs."""
     users: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = Field({})
@@ -129,7 +175,18 @@ class QueueDoc(Strict):
 
     def to_queue(self, name: str) -> Queue:
         """The core's queue."""
-        return Queue(name, self.running_gpus, self.shares, dict(self.users))
+        return Queue(
+            name=name,
+            running_gpus=self.running_gpus,
+            shares=self.shares,
+            user_shares=dict(self.users),
+            waiting=self.waiting,
+            running=self.running,
+            user_gpus=self.user_gpus,
+            budget=None if self.budget is None else self.budget.to_budget(),
+            user_budget=None if self.user_budget is None else self.user_budget.to_budget(),
+            groups=self.groups,
+        )
 
 
 class PolicyDoc(Strict):
@@ -137,6 +194,9 @@ class PolicyDoc(Strict):
 
     default_queue: str = "default"
     """Where jobs go that name no queue."""
+    groups: dict[str, Name] = Field({}, max_length=1000)
+    """Where jobs go that name no queue, by group of their user: group and queue. Of several the
+    first one counts. On a Hub these are its groups, on a shared workstation those of accounts."""
     placement: PlacementRule = PlacementRule.FRAGMENTATION
     """Which of the GPUs that fit: those that leave the most useful rest, or the fullest."""
     half_life: Time = 7 * 86400.0
@@ -155,6 +215,9 @@ class PolicyDoc(Strict):
     def _whole(self) -> Self:
         if self.default_queue not in self.queues:
             raise ValueError(f"default_queue {self.default_queue!r} is not one of queues")
+        for group, queue in self.groups.items():
+            if queue not in self.queues:
+                raise ValueError(f"groups.{group} {queue!r} is not one of queues")
         for kind in Kind:
             if not any(kind in doc.kinds for doc in self.classes.values()):
                 raise ValueError(f"no class of classes has kind {kind.value}")
@@ -212,6 +275,7 @@ def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
         classes={name: item.to_class(name) for name, item in doc.classes.items()},
         queues={name: item.to_queue(name) for name, item in doc.queues.items()},
         default_queue=doc.default_queue,
+        groups=dict(doc.groups),
         revision=revision,
         placement=doc.placement,
         half_life=doc.half_life,

@@ -66,6 +66,11 @@ WORDS = {
     ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 30",
     ("half_life: 7d", "half_life: true"): "half_life: 'True' is not a duration"
     " (for example 90s, 10m, 2h, 1-12:00:00) at line 5",
+    ("default: {}", "default: {budget: {gpu_hours: 9, per: 36h}}"): "queues.default.budget.per:"
+    " must be whole days, at most 30, for example 7d at line 30",
+    ("default: {}", "default: {budget: {gpu_hours: 9}}"): "queues.default.budget.per:"
+    " must be given at line 30",
+    ("half_life: 7d", "groups: {phd: vision}"): "policy: groups.phd 'vision' is not one of queues",
 }
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
+from typing import get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from jupyter_gpubroker.documents import Time, TimeOrZero
-from jupyter_gpubroker.policy import DEFAULT_DOCUMENT, ClassDoc, PolicyDoc, QueueDoc
+from jupyter_gpubroker.documents import Time, TimeOrZero, inside
+from jupyter_gpubroker.policy import DEFAULT_DOCUMENT, PolicyDoc
 from jupyter_gpubroker.wire import words_duration
 
-NAMED: Mapping[str, type[BaseModel]] = {"classes": ClassDoc, "queues": QueueDoc}
+WORDS: Mapping[str, str] = {"quota": "flavor"}
+"""What the keys of a mapping are, if not names."""
 DURATIONS = [item.__metadata__[0] for item in (Time, TimeOrZero)]
 
 
@@ -47,9 +49,9 @@ def page() -> str:
 def _keys(model: type[BaseModel], above: str) -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = f"{above}{field.alias or name}"
-        nested = NAMED.get(name) or _model(field)
-        if name in NAMED:
-            key += ".<name>"
+        nested = inside(field.annotation)
+        if nested is not None and get_origin(field.annotation) is dict:
+            key += f".<{WORDS.get(name, 'name')}>"
         about = " ".join((field.description or (nested and nested.__doc__) or "").split())
         about = about.removeprefix(f"``{name}``: ")
         about = about[:1].upper() + about[1:]
@@ -60,11 +62,6 @@ def _keys(model: type[BaseModel], above: str) -> Iterator[str]:
 
 def _plain(text: str) -> str:
     return text.replace("``", "`")
-
-
-def _model(field: FieldInfo) -> type[BaseModel] | None:
-    kind = field.annotation
-    return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
 def _unit(field: FieldInfo) -> str:

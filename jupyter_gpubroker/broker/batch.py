@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ..core import events as e
 from ..core.lifecycle import advance
 from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds, State
-from ..core.quota import decayed
-from ..store import KEPT_S, Entry, LaunchRow, PolicyRow, Usage, Writes
+from ..core.quota import day_of, decayed
+from ..store import KEPT_S, Entry, LaunchRow, PolicyRow, Spent, Usage, Writes
 from .world import World
 
 _NAMES: Mapping[type[e.Event], str] = {
@@ -55,6 +55,7 @@ class Batch:
     dirty: dict[JobId, Job] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     usage: dict[tuple[str, str], Usage] = field(default_factory=dict)
+    spent: dict[tuple[str, str, int], Spent] = field(default_factory=dict)
     launches: dict[JobId, LaunchRow] = field(default_factory=dict)
     dropped: list[JobId] = field(default_factory=list)
     quarantine_changed: bool = False
@@ -128,6 +129,7 @@ class Batch:
         match effect:
             case e.Released(lease=lease, seconds=seconds):
                 self._charge(job, lease.milli * seconds)
+                self._spend(job, day_of(lease.since), lease.milli * seconds)
             case e.Quarantine(lease=lease):
                 nodes = self.world.nodes
                 boots = {
@@ -150,6 +152,12 @@ class Batch:
             value += decayed(old.milli_seconds, self.now - old.time, half_life)
         self.usage[key] = self.world.usage[key] = Usage(job.queue, job.user, value, self.now)
 
+    def _spend(self, job: Job, day: int, milli_seconds: float) -> None:
+        key = (job.queue, job.user, day)
+        old = self.world.spent.get(key)
+        value = milli_seconds + (0.0 if old is None else old.milli_seconds)
+        self.spent[key] = self.world.spent[key] = Spent(job.queue, job.user, day, value)
+
     def _ended(self, job: Job) -> None:
         self.dropped.append(job.id)
         self.world.memory_mib.pop(job.id, None)
@@ -162,6 +170,7 @@ class Batch:
             jobs=tuple(self.dirty.values()),
             entries=tuple(self.entries),
             usage=tuple(self.usage.values()),
+            spent=tuple(self.spent.values()),
             launches=self.launches,
             drop_launches=tuple(self.dropped),
             quarantined=tuple(self.world.quarantined) if self.quarantine_changed else None,

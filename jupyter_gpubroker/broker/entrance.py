@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..core.feasible import possible
+from ..core.feasible import affordable, possible
 from ..core.model import (
     WAITING,
     Class,
@@ -21,6 +21,7 @@ from ..core.model import (
 from ..store import LaunchRow
 from . import inputs as i
 from .batch import Batch
+from .index import Line
 
 NewId = Callable[[Kind], JobId]
 
@@ -50,26 +51,52 @@ class Entrance:
             raise Refusal("class", f"{name!r} is not a class for a {kind}", f"one of: {names}")
         return classes[name]
 
-    def _queue(self, name: str) -> str:
+    def _queue(self, name: str, groups: Sequence[str]) -> str:
         policy = self.batch.world.policy
         if name and name not in policy.queues:
             names = ", ".join(policy.queues)
             raise Refusal("queue", f"{name!r} is not a queue", f"one of: {names}")
-        return name or policy.default_queue
-
-    def _room(self, user: str, limits: Class) -> None:
-        if limits.waiting is None:
-            return
-        counts = self.batch.world.index.waiting.items()
-        waiting = sum(count for line, count in counts if line[:2] == (user, limits.name))
-        waiting += sum(_takes_place(job, user, limits) for job in self.made)
-        waiting -= self.replaced is not None and _takes_place(self.replaced, user, limits)
-        if waiting >= limits.waiting:
+        of_groups = (queue for group, queue in policy.groups.items() if group in groups)
+        name = name or next(of_groups, policy.default_queue)
+        allowed = policy.queues[name].groups
+        if allowed and not any(group in allowed for group in groups):
+            theirs = [
+                queue.name
+                for queue in policy.queues.values()
+                if not queue.groups or any(group in queue.groups for group in groups)
+            ]
             raise Refusal(
-                "class",
-                f"{user} has {waiting} waiting jobs in class {limits.name}, the most allowed",
-                "cancel one, or wait until one has started",
+                "queue",
+                f"queue {name} is for {' or '.join(allowed)}, and you are in no such group",
+                f"your queues: {', '.join(theirs)}" if theirs else "ask an admin for a queue",
             )
+        return name
+
+    def _room(self, user: str, limits: Class, queue: str) -> None:
+        of_queue = self.batch.world.policy.queues[queue].waiting
+        if limits.waiting is not None:
+            waiting = self._waiting(lambda line: line[:2] == (user, limits.name))
+            if waiting >= limits.waiting:
+                raise Refusal(
+                    "class",
+                    f"{user} has {waiting} waiting jobs in class {limits.name}, the most allowed",
+                    "cancel one, or wait until one has started",
+                )
+        if of_queue is not None:
+            waiting = self._waiting(lambda line: line[2] == queue)
+            if waiting >= of_queue:
+                raise Refusal(
+                    "queue",
+                    f"queue {queue} has {waiting} waiting jobs, the most allowed",
+                    "wait until one has started, or use another queue",
+                )
+
+    def _waiting(self, counts: Callable[[Line], bool]) -> int:
+        """How many wait in the lines that count."""
+        known = self.batch.world.index.waiting.items()
+        waiting = sum(count for line, count in known if counts(line))
+        waiting += sum(_takes_place(job, counts) for job in self.made)
+        return waiting - (self.replaced is not None and _takes_place(self.replaced, counts))
 
     def _possible(self, request: Request, limits: Class) -> None:
         """Refusal if it can never run here. What has been found possible stays so until the
@@ -82,13 +109,16 @@ class Entrance:
                 world.possible.clear()
             world.possible[question] = None
 
-    def make(self, kind: Kind, user: str, request: Request, class_name: str, queue: str) -> Job:
-        """A QUEUED Job of this request; Refusal if it can never run or is one too many."""
-        limits = self._class(class_name, kind)
-        queue = self._queue(queue)
-        request = with_time(request, limits)
+    def make(self, asked: i.Submit | i.OpenSession) -> Job:
+        """A QUEUED Job of what is asked for; Refusal if it can never run or is one too many."""
+        world, user = self.batch.world, asked.user
+        kind = Kind.BATCH if isinstance(asked, i.Submit) else Kind.SESSION
+        limits = self._class(asked.class_name, kind)
+        queue = self._queue(asked.queue, asked.groups)
+        request = with_time(asked.request, limits)
         self._possible(request, limits)
-        self._room(user, limits)
+        affordable(request, queue, world.policy, world.nodes)
+        self._room(user, limits, queue)
         now = self.batch.now
         wait = limits.terms.max_wait
         return Job(
@@ -106,8 +136,8 @@ class Entrance:
         )
 
 
-def _takes_place(job: Job, user: str, limits: Class) -> bool:
-    return (job.user, job.class_name) == (user, limits.name) and job.state in WAITING
+def _takes_place(job: Job, counts: Callable[[Line], bool]) -> bool:
+    return counts((job.user, job.class_name, job.queue)) and job.state in WAITING
 
 
 def with_time(request: Request, limits: Class) -> Request:
@@ -160,9 +190,7 @@ def _known(batch: Batch, question: i.Submit) -> Job | None:
 def _batch_job(entrance: Entrance, question: i.Submit) -> Job:
     if not question.launch.argv:
         raise Refusal("argv", "must name a program", "for example: python train.py")
-    job = entrance.make(
-        Kind.BATCH, question.user, question.request, question.class_name, question.queue
-    )
+    job = entrance.make(question)
     return replace(
         job,
         name=_called(question),

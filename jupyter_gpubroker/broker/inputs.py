@@ -56,6 +56,8 @@ class Submit(Question):
     name: str = ""
     queue: str = ""
     class_name: str = ""
+    groups: tuple[str, ...] = ()
+    """Of the user."""
     max_restarts: int | None = None
     requeue: bool = True
     exit_zero_done: bool = False
@@ -95,6 +97,8 @@ class OpenSession(Question):
     binding: Binding = Binding.KERNEL
     queue: str = ""
     class_name: str = ""
+    groups: tuple[str, ...] = ()
+    """Of the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,6 +81,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         nodes=world.usable_nodes(),
         jobs=dict(world.alive),
         usage=_usage(world, now),
+        spent={key: item.milli_seconds for key, item in world.spent.items()},
         idle=idle,
         memory_mib=dict(world.memory_mib),
         quarantined=tuple(world.quarantined),

@@ -15,7 +15,6 @@ from ..core.model import (
     Conflict,
     Holder,
     Job,
-    Kind,
     Refusal,
     Seconds,
     State,
@@ -77,9 +76,7 @@ def _open_session(entrance: Entrance, question: i.OpenSession) -> Job:
         note_incarnation(batch, question.server, question.incarnation)
         return _adopt(batch, old, question)
     # A wish that is refused must not cost the session that there is: this comes first.
-    job = replace(entrance, replaced=old).make(
-        Kind.SESSION, question.user, question.request, question.class_name, question.queue
-    )
+    job = replace(entrance, replaced=old).make(question)
     note_incarnation(batch, question.server, question.incarnation)
     if old is not None:
         verb = e.Release() if old.state in LEASED else e.Cancel()

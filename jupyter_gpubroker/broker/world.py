@@ -22,7 +22,8 @@ from ..core.model import (
     Seconds,
     State,
 )
-from ..store import Loaded, PolicyRow, Usage
+from ..core.quota import day_of
+from ..store import Loaded, PolicyRow, Spent, Usage
 from .index import Index
 from .inputs import Act, Activity
 
@@ -43,6 +44,7 @@ class World:
     jobs: dict[JobId, Job]
     """Living ones, and ended ones for a while; changed by ``put`` only."""
     usage: dict[tuple[str, str], Usage]
+    spent: dict[tuple[str, str, int], Spent]
     quarantined: list[Quarantined]
     submits: dict[tuple[str, str], JobId]
     servers: dict[str, int]
@@ -96,6 +98,7 @@ class World:
             seq=loaded.seq,
             jobs={},
             usage={(use.queue, use.user): use for use in loaded.usage},
+            spent={(item.queue, item.user, item.day): item for item in loaded.spent},
             quarantined=list(loaded.quarantined),
             submits=dict(loaded.submits),
             servers=dict(loaded.servers),
@@ -134,7 +137,9 @@ class World:
         self._drop(list(islice(ended, over)))
 
     def forget_ended(self, before: Seconds) -> None:
-        """Jobs that ended before that time leave the memory."""
+        """Jobs that ended before that time, and what was spent then, leave the memory."""
+        day = day_of(before)
+        self.spent = {key: item for key, item in self.spent.items() if item.day >= day}
         ended = (job for job_id, job in self.jobs.items() if job_id not in self.alive)
         self._drop([job.id for job in ended if job.since < before])
 

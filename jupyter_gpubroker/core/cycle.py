@@ -368,7 +368,9 @@ class Cycle:
         shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
         avoided = [until for job in self.line for _, until in job.avoid]
         aged = [job.eligible + self.policy.max_age for job in self.line]
-        return min((time for time in (*shields, *avoided, *aged) if time > now), default=None)
+        budgets = [] if self.limits.next is None else [self.limits.next]
+        times = (*shields, *avoided, *aged, *budgets)
+        return min((time for time in times if time > now), default=None)
 
 
 def _is_promised(job: Job) -> bool:

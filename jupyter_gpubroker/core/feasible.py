@@ -6,10 +6,22 @@ Judged on what the nodes have, not on what is free or usable now.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from .model import GPU_MILLI, Class, Device, Kind, Node, Refusal, Request, Seconds
+from .amounts import words_gpus
+from .model import (
+    GPU_MILLI,
+    Class,
+    Device,
+    Kind,
+    Node,
+    Policy,
+    Refusal,
+    Request,
+    Seconds,
+)
+from .quota import HOUR_MILLI_S, budgets_of, milli_of
 
 
 def possible(request: Request, nodes: Iterable[Node], class_: Class) -> None:
@@ -31,6 +43,38 @@ def possible(request: Request, nodes: Iterable[Node], class_: Class) -> None:
     _share(request, known)
     _host(request, known)
     _gang(request, known)
+
+
+def affordable(request: Request, queue: str, policy: Policy, nodes: Mapping[str, Node]) -> None:
+    """Refusal if the limits of its queue can never be met by the Request, with its time limit,
+    whatever else runs or was used."""
+    milli, limits = milli_of(request, nodes), policy.queues[queue]
+    for most, whose in ((limits.running_gpus, ""), (limits.user_gpus, " of one user")):
+        if most is not None and milli > most * GPU_MILLI:
+            raise Refusal(
+                "gpus",
+                f"the jobs{whose} in queue {queue} have at most {words_gpus(most * GPU_MILLI)} at"
+                f" once, and this needs {milli / GPU_MILLI:g}",
+                f"nearest that can run: {_smaller(request, most * GPU_MILLI)}",
+            )
+    for spending in budgets_of(queue, "each user", policy):
+        budget, limit = spending.budget, request.time_limit or 0.0
+        if milli * limit > budget.gpu_hours * HOUR_MILLI_S:
+            longest = _duration(budget.gpu_hours * HOUR_MILLI_S // milli)
+            raise Refusal(
+                "time_limit",
+                f"this may take {milli * limit / HOUR_MILLI_S:.3g} GPU-hours, and"
+                f" {spending.who}{spending.where} has {budget.words()}",
+                f"ask for at most {longest}, or for fewer GPUs",
+            )
+
+
+def _smaller(request: Request, most: int) -> str:
+    """The shape next to the Request that takes no more milli."""
+    each = request.gpus * GPU_MILLI
+    if request.nodes > 1 and each <= most:
+        return replace(request, nodes=most // each).words()
+    return replace(request, nodes=1, gpus=most // GPU_MILLI, gpu_milli=0, memory_mib=0).words()
 
 
 def _time(request: Request, class_: Class) -> None:

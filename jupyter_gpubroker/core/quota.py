@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Plain limits per user and queue, and the decay of usage."""
+"""Limits of users and queues, budgets of GPU time, and the decay of usage.
+
+A Limit holds for a group of Jobs together: those of one user in a class, those of a queue,
+those of one user in a queue. How queues share what they own is told in ``cohorts``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import reduce
 
 from .amounts import words_gpus
 from .ledger import lease_of
@@ -11,8 +18,10 @@ from .model import (
     GPU_MILLI,
     LEASED,
     Blocked,
+    Budget,
     Job,
     JobId,
+    Node,
     Policy,
     Request,
     Seconds,
@@ -20,6 +29,11 @@ from .model import (
     State,
     Why,
 )
+
+DAY_S = 86400.0
+MONDAY = 4
+"""The first Monday of the epoch, as a day: there the windows of budgets begin."""
+HOUR_MILLI_S = 3600.0 * GPU_MILLI
 
 
 def decayed(value: float, dt: Seconds, half_life: Seconds) -> float:
@@ -41,21 +55,132 @@ def latest(jobs: tuple[Job, ...]) -> Seconds | None:
     return max(known) if known and len(known) == len(jobs) else None
 
 
+def day_of(time: Seconds) -> int:
+    """The day (UTC, since the epoch) that a grant at that time counts in."""
+    return int(time // DAY_S)
+
+
+def window(budget: Budget, now: Seconds) -> tuple[int, Seconds]:
+    """The first day of the budget's present window, and when the window ends."""
+    first = (day_of(now) - MONDAY) // budget.days * budget.days + MONDAY
+    return first, (first + budget.days) * DAY_S
+
+
+class Unit(Enum):
+    """What a Limit counts."""
+
+    JOBS = "jobs"
+    MILLI = "milli"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """The most that a group of Jobs may have at once."""
+
+    group: tuple[str, ...]
+    """The same for all Jobs that count against it."""
+    most: int
+    """In its unit."""
+    unit: Unit
+    who: str
+    """The group, in a sentence."""
+    where: str
+    rule: str
+    """Its key in the policy."""
+
+    @property
+    def held(self) -> str:
+        """``{} of at most 3 GPUs in use``: a sentence for what the group has."""
+        most = words_gpus(self.most) if self.unit is Unit.MILLI else f"{self.most}"
+        used = "in use" if self.unit is Unit.MILLI else "running"
+        return f"{self.who} has {{}} of at most {most} {used}{self.where}"
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A budget of a group of Jobs in its present window."""
+
+    group: tuple[str, ...]
+    budget: Budget
+    who: str
+    where: str
+    rule: str
+
+
+def limits_of(job: Job, policy: Policy) -> Iterator[Limit]:
+    """Against what the Job counts."""
+    class_, queue = policy.classes[job.class_name], policy.queues[job.queue]
+    name, user = job.queue, job.user
+    if class_.running is not None:
+        where, rule = f" in class {class_.name}", f"classes.{class_.name}.running"
+        yield Limit(("class", class_.name, user), class_.running, Unit.JOBS, user, where, rule)
+    if queue.running is not None:
+        rule = f"queues.{name}.running"
+        yield Limit(("queue", name), queue.running, Unit.JOBS, f"queue {name}", "", rule)
+    if queue.running_gpus is not None:
+        most, rule = queue.running_gpus * GPU_MILLI, f"queues.{name}.running_gpus"
+        yield Limit(("queue", name), most, Unit.MILLI, f"queue {name}", "", rule)
+    if queue.user_gpus is not None:
+        most, rule = queue.user_gpus * GPU_MILLI, f"queues.{name}.user_gpus"
+        yield Limit(("user", name, user), most, Unit.MILLI, user, f" in queue {name}", rule)
+
+
+def budgets_of(queue: str, user: str, policy: Policy) -> Iterator[Spending]:
+    """From what the Jobs of that user in that queue are paid."""
+    found, where = policy.queues[queue], f" in queue {queue}"
+    if found.budget is not None:
+        who, rule = f"queue {queue}", f"queues.{queue}.budget"
+        yield Spending(("queue", queue), found.budget, who, "", rule)
+    if found.user_budget is not None:
+        rule = f"queues.{queue}.user_budget"
+        yield Spending(("user", queue, user), found.user_budget, user, where, rule)
+
+
+def milli_of(request: Request, nodes: Mapping[str, Node]) -> int:
+    """The most a Request can take: a share given by its memory differs by device."""
+    share = request.gpu_milli
+    if request.memory_mib:
+        sizes = [
+            request.share_milli(device.memory_mib)
+            for node in nodes.values()
+            for device in node.devices
+            if not request.flavors or device.flavor in request.flavors
+        ]
+        share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
+    return request.nodes * request.gpus * GPU_MILLI + share
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one Job has, or was promised."""
+
+    job: Job
+    milli: int
+    granted: Seconds
+    cost: float
+    """Milli-GPU-seconds, if it stays to its end."""
+
+
 class Limits:
     """What counts against the limits in one cycle: Leases, starts and promises."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
         self._snapshot = snapshot
         self._policy = policy
-        self._classes: dict[tuple[str, str], dict[JobId, Job]] = {}
-        self._queues: dict[str, dict[JobId, tuple[Job, int]]] = {}
+        self._groups: dict[tuple[str, ...], dict[JobId, _Held]] = {}
+        self._sums: dict[tuple[str, ...], int] = {}
+        self._ended: dict[tuple[tuple[str, ...], int], float] = {}
+        self.next: Seconds | None = None
+        """When a budget that barred somebody begins anew."""
         for _, job in sorted(snapshot.jobs.items()):
             if job.state in LEASED:
-                self._add(job, lease_of(job).milli)
+                lease = lease_of(job)
+                cost = lease.milli * (lease.expires - lease.since)
+                self._add(_Held(job, lease.milli, lease.since, cost))
 
     def admit(self, job: Job) -> None:
         """The Job starts, or was promised where it will."""
-        self._add(job, self._milli(job.request))
+        self._add(self._wish(job))
 
     def bar(
         self, job: Job, without: Collection[JobId] = (), besides: Sequence[Job] = ()
@@ -64,102 +189,125 @@ class Limits:
 
         As if those ``without`` had ended, and those ``besides`` had started.
         """
-        own = self._class_bar(job, without, besides)
-        gone = without if own is None else (*without, *own.waits_for)
-        queue = self._queue_bar(job, gone, besides)
-        return _both(own, queue) if own is not None and queue is not None else own or queue
+        bars: list[Why] = []
+        for limit in limits_of(job, self._policy):
+            gone = (*without, *(id_ for bar in bars for id_ in bar.waits_for))
+            bar = self._limit_bar(limit, job, gone, besides)
+            bars += [] if bar is None else [bar]
+        for spending in budgets_of(job.queue, job.user, self._policy):
+            bar = self._budget_bar(spending, job, without, besides)
+            bars += [] if bar is None else [bar]
+        return reduce(_both, bars) if bars else None
 
     def share_one(self, job: Job, other: Job) -> bool:
         """True if both count against the same limit."""
-        class_ = self._policy.classes[job.class_name]
-        queue = self._policy.queues[job.queue]
-        own = (job.class_name, job.user) == (other.class_name, other.user)
-        return (own and class_.running is not None) or (
-            job.queue == other.queue and queue.running_gpus is not None
-        )
+        groups = [limit.group for limit in limits_of(job, self._policy)]
+        groups += [item.group for item in budgets_of(job.queue, job.user, self._policy)]
+        return any(group in groups for group in _groups(other))
 
-    def _add(self, job: Job, milli: int) -> None:
-        self._classes.setdefault((job.class_name, job.user), {})[job.id] = job
-        self._queues.setdefault(job.queue, {})[job.id] = (job, milli)
+    def _add(self, held: _Held) -> None:
+        for group in _groups(held.job):
+            self._groups.setdefault(group, {})[held.job.id] = held
+            self._sums[group] = self._sums.get(group, 0) + held.milli
 
-    def _class_bar(
-        self, job: Job, without: Collection[JobId], besides: Sequence[Job]
+    def _wish(self, job: Job) -> _Held:
+        milli, now = milli_of(job.request, self._snapshot.nodes), self._snapshot.now
+        return _Held(job, milli, now, milli * _time_left(job, self._policy))
+
+    def _counted(
+        self, group: tuple[str, ...], without: Collection[JobId], besides: Sequence[Job]
+    ) -> list[_Held]:
+        known = self._groups.get(group, {}).values()
+        counted = [held for held in known if held.job.id not in without]
+        return counted + [self._wish(job) for job in besides if group in _groups(job)]
+
+    def _limit_bar(
+        self, limit: Limit, job: Job, without: Collection[JobId], besides: Sequence[Job]
     ) -> Why | None:
-        limit = self._policy.classes[job.class_name].running
-        if limit is None:
+        jobs = limit.unit is Unit.JOBS
+        need = 1 if jobs else milli_of(job.request, self._snapshot.nodes)
+        known = len(self._groups.get(limit.group, ())) if jobs else self._sums.get(limit.group, 0)
+        if not besides and known + need <= limit.most:
             return None
-        key = (job.class_name, job.user)
-        known = self._classes.get(key, {}).values()
-        counted = [other for other in known if other.id not in without]
-        counted += [other for other in besides if (other.class_name, other.user) == key]
-        if len(counted) < limit:
+        counted = self._counted(limit.group, without, besides)
+        size = {held.job.id: 1 if jobs else held.milli for held in counted}
+        used = sum(size.values())
+        if used + need <= limit.most:
             return None
-        over = _first_to_end(counted)[: len(counted) - limit + 1]
-        return Why(
-            Blocked.LIMIT,
-            f"{job.user} has {len(counted)} of at most {limit} running in class {job.class_name}",
-            waits_for=tuple(other.id for other in over),
-            until=latest(over),
-            rules=(f"classes.{job.class_name}.running",),
-        )
-
-    def _queue_bar(
-        self, job: Job, without: Collection[JobId], besides: Sequence[Job]
-    ) -> Why | None:
-        limit = self._policy.queues[job.queue].running_gpus
-        if limit is None:
-            return None
-        known = self._queues.get(job.queue, {}).values()
-        counted = [(other, milli) for other, milli in known if other.id not in without]
-        counted += [(o, self._milli(o.request)) for o in besides if o.queue == job.queue]
-        used, milli = sum(share for _, share in counted), self._milli(job.request)
-        room = limit * GPU_MILLI
-        if used + milli <= room:
-            return None
-        held = f"queue {job.queue} has {used / GPU_MILLI:g} of at most {words_gpus(room)} in use"
-        rules = (f"queues.{job.queue}.running_gpus",)
-        if milli > room:
-            text = f"{held}, and this needs {milli / GPU_MILLI:g}"
-            return Why(Blocked.LIMIT, text, rules=rules)
+        text = limit.held.format(f"{used / (1 if jobs else GPU_MILLI):g}")
+        if need > limit.most:
+            text = f"{text}, and this needs {need / GPU_MILLI:g}"
+            return Why(Blocked.LIMIT, text, rules=(limit.rule,))
         over: list[Job] = []
-        size = {other.id: share for other, share in counted}
-        for other in _first_to_end([other for other, _ in counted]):
-            if used + milli <= room:
+        for other in _first_to_end([held.job for held in counted]):
+            if used + need <= limit.most:
                 break
             used -= size[other.id]
             over.append(other)
         return Why(
             Blocked.LIMIT,
-            held,
+            text,
             waits_for=tuple(other.id for other in over),
             until=latest(tuple(over)),
-            rules=rules,
+            rules=(limit.rule,),
         )
 
-    def _milli(self, request: Request) -> int:
-        """The most a Request can take: a share given by its memory differs by device."""
-        share = request.gpu_milli
-        if request.memory_mib:
-            sizes = [
-                request.share_milli(device.memory_mib)
-                for node in self._snapshot.nodes.values()
-                for device in node.devices
-                if not request.flavors or device.flavor in request.flavors
-            ]
-            share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
-        return request.nodes * request.gpus * GPU_MILLI + share
+    def _budget_bar(
+        self, spending: Spending, job: Job, without: Collection[JobId], besides: Sequence[Job]
+    ) -> Why | None:
+        first, end = window(spending.budget, self._snapshot.now)
+        counted = self._counted(spending.group, without, besides)
+        used = sum(held.cost for held in counted if day_of(held.granted) >= first)
+        used += self._spent(spending.group, first)
+        most, need = spending.budget.gpu_hours * HOUR_MILLI_S, self._wish(job).cost
+        if used + need <= most:
+            return None
+        waits = need <= most
+        if waits:
+            self.next = end if self.next is None else min(end, self.next)
+        return Why(
+            Blocked.LIMIT,
+            f"{spending.who} has {used / HOUR_MILLI_S:.3g} of {spending.budget.words()} used or set"
+            f" aside{spending.where}, and this may take {need / HOUR_MILLI_S:.3g}",
+            until=end if waits else None,
+            rules=(spending.rule,),
+        )
+
+    def _spent(self, group: tuple[str, ...], first: int) -> float:
+        """What Leases that were granted since then, and ended, have cost the group."""
+        if (group, first) not in self._ended:
+            self._ended[group, first] = sum(
+                cost
+                for (queue, user, day), cost in self._snapshot.spent.items()
+                if day >= first and group in (("queue", queue), ("user", queue, user))
+            )
+        return self._ended[group, first]
+
+
+def _groups(job: Job) -> tuple[tuple[str, ...], ...]:
+    """All the groups that a limit may hold for."""
+    return (
+        ("class", job.class_name, job.user),
+        ("queue", job.queue),
+        ("user", job.queue, job.user),
+    )
+
+
+def _time_left(job: Job, policy: Policy) -> Seconds:
+    """How long its next Lease may last."""
+    limit = job.request.time_limit or policy.classes[job.class_name].time_default
+    return max(1.0, limit + job.extended - job.served)
 
 
 def _both(first: Why, second: Why) -> Why:
     """Two limits bar it: if waiting helps at all, then for both."""
     helps = first.waits_for and second.waits_for
-    ends = (first.until, second.until)
-    known = [end for end in ends if end is not None]
+    known = [end for end in (first.until, second.until) if end is not None]
     return Why(
         Blocked.LIMIT,
         f"{first.text}, and {second.text}",
         waits_for=(*first.waits_for, *second.waits_for) if helps else (),
-        until=max(known) if helps and len(known) == len(ends) else None,
+        until=max(known) if len(known) == 2 else None,
         rules=(*first.rules, *second.rules),
     )
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import hashlib
 import hmac
 import os
@@ -14,6 +15,7 @@ import struct
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
@@ -69,6 +71,8 @@ class Principal:
     server: str | None = None
     """Session key of the one server its token belongs to."""
     scopes: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ()
+    """The user's, in the Hub or on this machine; none are known of those the Hub acts for."""
 
     @property
     def sees_all(self) -> bool:
@@ -175,7 +179,14 @@ def principal_of(model: Mapping[str, Any]) -> Principal:
             raise Forbidden(f"{name} is no user, and its token lacks the scope {ADMIN}")
         return Principal(PrincipalKind.ADMIN, f"service:{name}", admin=True, scopes=scopes)
     kind = PrincipalKind.ADMIN if admin else PrincipalKind.USER
-    return Principal(kind, name, admin=admin, server=_server_of(name, scopes), scopes=scopes)
+    return Principal(
+        kind,
+        name,
+        admin=admin,
+        server=_server_of(name, scopes),
+        scopes=scopes,
+        groups=tuple(str(group) for group in model.get("groups") or ()),
+    )
 
 
 def _server_of(user: str, scopes: frozenset[str]) -> str | None:
@@ -200,7 +211,7 @@ class PeerAuth:
         self._admins = frozenset({0, os.geteuid()})
         self._nobody = _overflow_uid()
         self._clock = clock
-        self._names: dict[int, tuple[float, str]] = {}
+        self._names: dict[int, tuple[float, tuple[str, tuple[str, ...]]]] = {}
         """Uid -> when it was looked up, and its name."""
 
     async def principal(self, request: HTTPServerRequest, *, fresh: bool) -> Principal:
@@ -210,15 +221,17 @@ class PeerAuth:
             raise Forbidden("your user is not known on this machine: are you in a container?")
         if not self._shared and uid not in self._admins:
             raise Forbidden("this broker belongs to another user")
-        return Principal(PrincipalKind.PEER, self._name(uid), admin=uid in self._admins)
+        name, groups = self._known(uid)
+        admin = uid in self._admins
+        return Principal(PrincipalKind.PEER, name, admin=admin, groups=groups)
 
-    def _name(self, uid: int) -> str:
+    def _known(self, uid: int) -> tuple[str, tuple[str, ...]]:
         """Where accounts come from a network, a look-up of each request would be slow."""
-        seen, name = self._names.get(uid, (0.0, ""))
-        if not name or self._clock() - seen > FRESH_S:
-            name = account(uid)
-            self._names[uid] = (self._clock(), name)
-        return name
+        seen, who = self._names.get(uid, (0.0, None))
+        if who is None or self._clock() - seen > FRESH_S:
+            who = account(uid), groups_of(uid)
+            self._names[uid] = (self._clock(), who)
+        return who
 
 
 def account(uid: int) -> str:
@@ -227,6 +240,19 @@ def account(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return f"uid-{uid}"
+
+
+def groups_of(uid: int) -> tuple[str, ...]:
+    """The names of an account's groups; those that have none are left out."""
+    try:
+        who = pwd.getpwuid(uid)
+    except KeyError:
+        return ()
+    names = []
+    for gid in os.getgrouplist(who.pw_name, who.pw_gid):
+        with suppress(KeyError):
+            names.append(grp.getgrgid(gid).gr_name)
+    return tuple(names)
 
 
 def _peer_uid(request: HTTPServerRequest) -> int:

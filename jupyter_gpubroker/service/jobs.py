@@ -82,6 +82,7 @@ def _question(who: Principal, body: SubmitIn, key: str) -> Submit:
         name=body.name,
         queue=body.queue,
         class_name=body.class_name,
+        groups=who.groups,
         max_restarts=body.max_restarts,
         requeue=body.requeue,
         exit_zero_done=body.exit_zero_done,

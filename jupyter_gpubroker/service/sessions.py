@@ -19,6 +19,9 @@ async def open_session(call: Call) -> a.JobOut:
     binding = Binding(body.binding)
     if binding is Binding.SERVER and call.principal.kind is not PrincipalKind.HUB:
         raise Forbidden("binding: only the Hub launches a server with its GPUs")
+    hub = call.principal.kind is PrincipalKind.HUB
+    if body.groups and not hub:
+        raise Forbidden("groups: only the Hub says in which groups a user is")
     before = call.desk.world.session_of(call.server)
     question = OpenSession(
         actor=call.principal.actor,
@@ -30,6 +33,7 @@ async def open_session(call: Call) -> a.JobOut:
         binding=binding,
         queue=body.queue,
         class_name=body.class_name,
+        groups=body.groups if hub else call.principal.groups,
     )
     job = await call.desk.ask(question)
     assert job is not None

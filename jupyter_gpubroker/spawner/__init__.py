@@ -350,7 +350,10 @@ class GPUBrokerMixin(Spawner):  # type: ignore[misc]  # jupyterhub has no types
     def _asking(self) -> Asking:
         from .asking import Asking  # noqa: PLC0415 - see the top of this file
 
-        return Asking(self.broker_url, self.broker_token_file, self.user.name, self.name, self.log)
+        groups = tuple(group.name for group in self.user.groups)
+        return Asking(
+            self.broker_url, self.broker_token_file, self.user.name, self.name, self.log, groups
+        )
 
 
 # --- the spawn form ---------------------------------------------------------------------

@@ -67,6 +67,8 @@ class Asking:
     server: str
     """Server name; empty = the default server."""
     log: logging.Logger | logging.LoggerAdapter[logging.Logger]
+    groups: tuple[str, ...] = ()
+    """Of the user."""
 
     def client(self) -> AsyncClient:
         """A client with the rights of the Hub; Unavailable if its token cannot be read."""
@@ -102,6 +104,7 @@ class Asking:
                     attach=attach,
                     binding="server" if whole else "kernel",
                     queue=wish.queue,
+                    groups=self.groups,
                 )
             )
 

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from ..core.model import Job, JobId, Quarantined, Seconds
 
-KEPT_S: Seconds = 30 * 86400.0
+DAY_S: Seconds = 86400.0
+KEPT_S: Seconds = 30 * DAY_S
 """So long are ended Jobs, their folders and the journal kept."""
 
 
@@ -83,12 +84,24 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """Milli-GPU-seconds of one user in one queue, of ended Leases that were granted on one day
+    (UTC, since the epoch)."""
+
+    queue: str
+    user: str
+    day: int
+    milli_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Writes:
     """Everything one turn of the broker changes: committed as one transaction."""
 
     jobs: Sequence[Job] = ()
     entries: Sequence[Entry] = ()
     usage: Sequence[Usage] = ()
+    spent: Sequence[Spent] = ()
     launches: Mapping[JobId, LaunchRow] = field(default_factory=dict)
     drop_launches: Sequence[JobId] = ()
     quarantined: Sequence[Quarantined] | None = None
@@ -101,14 +114,16 @@ class Writes:
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Node name -> admin note of a drain; empty = not drained any more."""
     forget_before: Seconds | None = None
-    """Forget Jobs that ended before this time, with their idempotency keys, and the Entries
-    that are older, up to the first that is not; the last Entry stays."""
+    """Forget Jobs that ended before this time, with their idempotency keys, what was spent on
+    days before it, and the Entries that are older, up to the first that is not; the last Entry
+    stays."""
 
     def __bool__(self) -> bool:
         return bool(
             self.jobs
             or self.entries
             or self.usage
+            or self.spent
             or self.launches
             or self.drop_launches
             or self.quarantined is not None
@@ -136,6 +151,7 @@ class Loaded:
     drained: Mapping[str, str]
     broker_id: str
     """Drawn once per store; marks what engines run for this broker."""
+    spent: Sequence[Spent] = ()
 
 
 class Store(Protocol):

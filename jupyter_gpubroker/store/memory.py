@@ -10,10 +10,12 @@ from itertools import islice
 
 from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds
 from . import (
+    DAY_S,
     Entry,
     LaunchRow,
     Loaded,
     PolicyRow,
+    Spent,
     StaleEpoch,
     StoreError,
     Usage,
@@ -32,6 +34,7 @@ class Data:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     entries: list[Entry] = field(default_factory=list)
     usage: dict[tuple[str, str], Usage] = field(default_factory=dict)
+    spent: dict[tuple[str, str, int], Spent] = field(default_factory=dict)
     launches: dict[JobId, LaunchRow] = field(default_factory=dict)
     quarantined: tuple[Quarantined, ...] = ()
     policies: dict[int, PolicyRow] = field(default_factory=dict)
@@ -69,6 +72,7 @@ class MemoryStore:
             servers=dict(data.servers),
             drained=dict(data.drained),
             broker_id=data.broker_id,
+            spent=tuple(data.spent[key] for key in sorted(data.spent)),
         )
 
     def commit(self, writes: Writes) -> None:
@@ -81,6 +85,7 @@ class MemoryStore:
         data.jobs.update((job.id, job) for job in writes.jobs)
         data.entries.extend(entries)
         data.usage.update(((row.queue, row.user), row) for row in writes.usage)
+        data.spent.update(((row.queue, row.user, row.day), row) for row in writes.spent)
         data.launches.update(writes.launches)
         for job in writes.drop_launches:
             data.launches.pop(job, None)
@@ -141,6 +146,7 @@ class MemoryStore:
                 del data.jobs[job.id]
                 data.launches.pop(job.id, None)
         data.submits = {key: job for key, job in data.submits.items() if job in data.jobs}
+        data.spent = {key: row for key, row in data.spent.items() if row.day >= before // DAY_S}
         young = (n for n, entry in enumerate(data.entries) if entry.time >= before)
         del data.entries[: next(young, len(data.entries) - 1)]
 

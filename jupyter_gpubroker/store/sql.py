@@ -16,10 +16,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds
 from . import (
+    DAY_S,
     Entry,
     LaunchRow,
     Loaded,
     PolicyRow,
+    Spent,
     StaleEpoch,
     StoreError,
     Usage,
@@ -203,6 +205,10 @@ def _load(connection: sa.Connection, broker_id: str) -> Loaded:
         servers={row.key: row.incarnation for row in rows(sa.select(tables.servers))},
         drained={row.node: row.note for row in rows(sa.select(tables.drained))},
         broker_id=broker_id,
+        spent=[
+            Spent(**row._mapping)
+            for row in rows(sa.select(tables.spent).order_by(*tables.spent.primary_key))
+        ],
     )
 
 
@@ -211,6 +217,7 @@ def _write(connection: sa.Connection, writes: Writes) -> None:
     _upsert(connection, tables.jobs, [_job_row(job) for job in writes.jobs])
     _insert(connection, tables.entries, [_entry_row(entry) for entry in writes.entries])
     _upsert(connection, tables.usage, [encode(usage) for usage in writes.usage])
+    _upsert(connection, tables.spent, [encode(spent) for spent in writes.spent])
     _upsert(connection, tables.launches, [_launch_row(*item) for item in writes.launches.items()])
     _delete(connection, tables.launches.c.job, writes.drop_launches)
     if writes.quarantined is not None:
@@ -240,6 +247,7 @@ def _forget(connection: sa.Connection, before: Seconds) -> None:
     for table in (tables.submits, tables.launches):
         connection.execute(sa.delete(table).where(table.c.job.in_(old)))
     connection.execute(sa.delete(jobs).where(jobs.c.terminal_at < before))
+    connection.execute(sa.delete(tables.spent).where(tables.spent.c.day < before // DAY_S))
     young = sa.select(entries.c.seq).where(entries.c.time >= before).order_by(entries.c.seq)
     first = connection.scalar(young.limit(1))
     if first is None:

@@ -83,6 +83,15 @@ usage = Table(
     Column("time", Double, nullable=False),
 )
 
+spent = Table(
+    "spent",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("user", Text, primary_key=True),
+    Column("day", Integer, primary_key=True, autoincrement=False),
+    Column("milli_seconds", Double, nullable=False),
+)
+
 quarantine = Table(
     "quarantine",
     metadata,

@@ -187,6 +187,9 @@ class SessionIn(In):
     )
     queue: str = ""
     class_name: str = Field("", alias="class")
+    groups: tuple[Label, ...] = Field(
+        (), max_length=1000, description="of the user, in the Hub; only the Hub says them"
+    )
 
 
 class ProcessIn(In):

@@ -100,6 +100,7 @@ class World:
     jobs: dict[JobId, Job] = field(default_factory=dict)
     idle: dict[JobId, Idle] = field(default_factory=dict)
     usage: dict[tuple[str, str], float] = field(default_factory=dict)
+    spent: dict[tuple[str, str, int], float] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
     barred: dict[JobId, Why] = field(default_factory=dict)
     now: float = NOW
@@ -209,6 +210,7 @@ class World:
             nodes=dict(self.nodes),
             jobs=dict(self.jobs),
             usage=dict(self.usage),
+            spent=dict(self.spent),
             idle=dict(self.idle),
             quarantined=tuple(self.quarantined),
             barred=dict(self.barred),

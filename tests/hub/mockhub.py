@@ -76,7 +76,7 @@ class Hub:
         c.MockHub.allow_named_servers = True
         c.MockHub.cleanup_servers = True
         c.MockHub.services = [{"name": "test", "api_token": TOKEN}]
-        scopes = ["admin:users", "admin:servers", "read:servers"]
+        scopes = ["admin:users", "admin:servers", "admin:groups", "read:servers"]
         c.MockHub.load_roles = [{"name": "test", "services": ["test"], "scopes": scopes}]
         c.MockHub.tornado_settings = {"slow_spawn_timeout": settings.pop("slow", 60)}
         c.MockSpawner.home_dir_template = str(self.broker.folder / "homes" / "{username}")
@@ -108,6 +108,19 @@ class Hub:
     async def add(self, user: str) -> None:
         """A user."""
         (await self._http.post(f"/users/{user}")).raise_for_status()
+
+    async def join(self, user: str, group: str) -> None:
+        """A user, in a group that is made."""
+        await self.add(user)
+        (await self._http.post(f"/groups/{group}")).raise_for_status()
+        answer = await self._http.post(f"/groups/{group}/users", json={"users": [user]})
+        answer.raise_for_status()
+
+    async def model(self, token: str) -> dict[str, Any]:
+        """What the Hub tells of a token to who has it."""
+        headers = {"Authorization": f"token {token}"}
+        answer = await self._http.get("/user", headers=headers)
+        return dict(answer.raise_for_status().json())
 
     def _path(self, key: str) -> str:
         user, _, server = key.partition("/")

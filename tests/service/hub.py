@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 from jupyterhub.httpclient import JupyterHubHTTPClient
@@ -47,6 +48,7 @@ class Hub:
         flag: bool = False,
         kind: str = "user",
         use: bool = True,
+        groups: Sequence[str] = (),
     ) -> str:
         """Make a token. ``flag`` is the model's ``admin``, which grants nothing."""
         token = token or f"token-of-{name}"
@@ -54,7 +56,8 @@ class Hub:
         scopes += [USE] if use else []
         scopes += [] if server is None else [f"access:servers!server={name}/{server}"]
         scopes += [ADMIN] if admin else []
-        self.tokens[token] = {"kind": kind, "name": name, "admin": flag, "scopes": scopes}
+        model = {"kind": kind, "name": name, "admin": flag, "scopes": scopes}
+        self.tokens[token] = {**model, "groups": list(groups)}
         return token
 
     async def down(self) -> None:

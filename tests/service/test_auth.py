@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import grp
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ from jupyter_gpubroker.service.auth import (
     PeerAuth,
     PrincipalKind,
     account,
+    groups_of,
     principal_of,
 )
 from jupyter_gpubroker.wire.endpoints import ADMIN, USE
@@ -79,6 +81,17 @@ def test_a_service_never_passes_for_the_user_of_its_name() -> None:
     admin = principal_of({"kind": "service", "name": "ana", "scopes": [USE, ADMIN]})
     assert admin.user != "ana"
     assert admin.admin
+
+
+def test_the_groups_are_those_of_the_hub() -> None:
+    model = {"kind": "user", "name": "ana", "scopes": [USE]}
+    assert principal_of({**model, "groups": ["vision", "phd"]}).groups == ("vision", "phd")
+    assert principal_of(model).groups == ()
+
+
+def test_the_groups_of_a_peer_are_those_of_its_account() -> None:
+    assert grp.getgrgid(os.getgid()).gr_name in groups_of(os.getuid())
+    assert groups_of(2**31) == ()
 
 
 # --- asking the Hub -----------------------------------------------------------------------

@@ -24,7 +24,7 @@ from jupyter_gpubroker.core.model import (
     State,
     Terms,
 )
-from jupyter_gpubroker.store import Entry, LaunchRow, PolicyRow, Usage, Writes
+from jupyter_gpubroker.store import Entry, LaunchRow, PolicyRow, Spent, Usage, Writes
 
 DAY = 86400.0
 SECRET = "hunter2-hunter2"  # what must never be found outside launches.env
@@ -108,6 +108,7 @@ def everything() -> Writes:
         jobs=[session(), batch()],
         entries=[entry(1), entry(2, job="s-1", facts={"idle": 600.5, "kernels": [None, True]})],
         usage=[Usage("default", "ana", 1234.5, 60.0)],
+        spent=[Spent("default", "ana", 20_000, 99.5)],
         launches={"b-1": launch()},
         quarantined=[QUARANTINED],
         policy=policy(),

@@ -11,6 +11,7 @@ from jupyter_gpubroker.core.model import State
 from jupyter_gpubroker.store import (
     Loaded,
     PolicyRow,
+    Spent,
     StaleEpoch,
     Store,
     StoreError,
@@ -49,6 +50,7 @@ def test_reopening_gives_what_was_committed(ground: Ground) -> None:
     assert list(loaded.jobs) == [batch(), session()]
     assert loaded.seq == 2
     assert list(loaded.usage) == list(writes.usage)
+    assert list(loaded.spent) == list(writes.spent)
     assert list(loaded.quarantined) == [QUARANTINED]
     assert loaded.policy == policy()
     assert loaded.submits == {("ana", "key-1"): "b-1"}
@@ -103,6 +105,7 @@ def test_a_commit_that_is_refused_writes_nothing(ground: Ground, refused: Writes
                 jobs=rest.jobs,
                 entries=refused.entries,
                 usage=rest.usage,
+                spent=rest.spent,
                 launches={**rest.launches, **refused.launches},
                 quarantined=rest.quarantined,
                 policy=refused.policy or policy(8),
@@ -117,7 +120,8 @@ def test_a_commit_that_is_refused_writes_nothing(ground: Ground, refused: Writes
     loaded = reopened(ground)
     assert (list(loaded.jobs), loaded.seq, loaded.policy) == ([], 0, policy(7))
     assert (list(loaded.usage), list(loaded.quarantined)) == ([], [])
-    assert (loaded.submits, loaded.servers, loaded.drained) == ({}, {}, {})
+    assert (list(loaded.spent), loaded.submits, loaded.servers) == ([], {}, {})
+    assert loaded.drained == {}
 
 
 def test_after_a_refusal_the_journal_goes_on_where_it_was(ground: Ground) -> None:
@@ -367,3 +371,11 @@ def test_a_store_that_is_not_open_says_so(ground: Ground, call: Callable[[Store]
     store.close()
     with pytest.raises(StoreError, match="not open"):
         call(store)
+
+
+def test_what_was_spent_on_days_long_ago_is_forgotten(ground: Ground) -> None:
+    store = ground.store()
+    store.open()
+    store.commit(Writes(spent=[Spent("q", "ana", day, 5.0) for day in (9, 10, 11)]))
+    store.commit(Writes(spent=[Spent("q", "ana", 11, 7.0)], forget_before=10.5 * 86400))
+    assert list(reopened(ground).spent) == [Spent("q", "ana", 10, 5.0), Spent("q", "ana", 11, 7.0)]

@@ -50,7 +50,7 @@ def test_opening_again_migrates_nothing(database: Ground) -> None:
     before = database.rows()
     database.store().open()
     after = database.rows()
-    assert [row[0] for row in after.pop(VERSION_TABLE)] == ["0001"]
+    assert [row[0] for row in after.pop(VERSION_TABLE)] == ["0002"]
     assert before.pop("meta")[0][2] + 1 == after.pop("meta")[0][2]  # type: ignore[operator]
     before.pop(VERSION_TABLE)
     assert before == after

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpubroker.core.model import Job, State
-from jupyter_gpubroker.store import Loaded, Store, StoreError, Usage, Writes
+from jupyter_gpubroker.store import Loaded, Spent, Store, StoreError, Usage, Writes
 from jupyter_gpubroker.store.database import parse
 from jupyter_gpubroker.store.memory import MemoryStore
 from jupyter_gpubroker.store.sql import SqlStore
@@ -36,6 +36,9 @@ WRITES = st.builds(
     jobs=st.lists(JOBS, max_size=3),
     entries=st.lists(st.builds(lambda at: entry(0, time=at), TIMES), max_size=2),
     usage=st.lists(st.builds(Usage, NAMES, NAMES, st.just(2.5), TIMES), max_size=2),
+    spent=st.lists(
+        st.builds(Spent, NAMES, NAMES, st.sampled_from([0, 30, 31, 70]), st.just(2.5)), max_size=2
+    ),
     launches=st.dictionaries(IDS, st.builds(lambda cwd: launch(cwd=cwd), NAMES), max_size=1),
     drop_launches=st.lists(IDS, max_size=2),
     quarantined=st.none() | st.lists(st.just(QUARANTINED), max_size=2),
@@ -78,6 +81,7 @@ class Pair:
                 broker_id="",
                 jobs=list(loaded.jobs),
                 usage=list(loaded.usage),
+                spent=list(loaded.spent),
                 quarantined=list(loaded.quarantined),
             )
             for loaded in found

@@ -19,6 +19,7 @@ from .plan import (
     Why,
 )
 from .policy import (
+    Budget,
     Class,
     Cohort,
     PlacementRule,
@@ -70,6 +71,7 @@ __all__ = [
     "Binding",
     "Blocked",
     "Brand",
+    "Budget",
     "Class",
     "Cohort",
     "Conflict",

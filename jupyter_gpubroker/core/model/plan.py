@@ -43,6 +43,8 @@ class Snapshot:
     """Every Job that is not terminal."""
     usage: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """(queue, user) -> decayed milli-GPU-seconds at ``now``."""
+    spent: Mapping[tuple[str, str, int], float] = field(default_factory=dict)
+    """(queue, user, day of the grant) -> milli-GPU-seconds of Leases that ended."""
     idle: Mapping[JobId, Idle] = field(default_factory=dict)
     """Sessions judged idle; a session that is missing counts as in use."""
     memory_mib: Mapping[JobId, int] = field(default_factory=dict)

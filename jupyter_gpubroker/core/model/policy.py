@@ -43,6 +43,20 @@ class Quota:
 
 
 @dataclass(frozen=True, slots=True)
+class Budget:
+    """GPU time that may be granted in each window of so many days; the windows of whole weeks
+    begin on Mondays (UTC)."""
+
+    gpu_hours: int
+    days: int
+
+    def words(self) -> str:
+        """``40 GPU-hours of 7 days``."""
+        days = "a day" if self.days == 1 else f"{self.days} days"
+        return f"{self.gpu_hours} GPU-hours of {days}"
+
+
+@dataclass(frozen=True, slots=True)
 class Cohort:
     """Queues, and other cohorts, that lend each other what they do not use."""
 
@@ -67,6 +81,17 @@ class Queue:
     """With whom it shares its quota."""
     quota: Mapping[str, Quota] = field(default_factory=dict)
     """By flavor; without a quota and a cohort it may have all there is."""
+    waiting: int | None = None
+    """Waiting Jobs it may have."""
+    running: int | None = None
+    """Jobs of it that may have a Lease at once."""
+    user_gpus: int | None = None
+    """Limit of leased GPUs of each user."""
+    budget: Budget | None = None
+    user_budget: Budget | None = None
+    """Of each user."""
+    groups: tuple[str, ...] = ()
+    """Whose users may submit to it; empty = all users."""
 
 
 class PlacementRule(StrEnum):
@@ -91,6 +116,8 @@ class Policy:
     queues: Mapping[str, Queue]
     cohorts: Mapping[str, Cohort] = field(default_factory=dict)
     default_queue: str = "default"
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Group -> queue of its users; of several the first that is named here."""
     revision: int = 0
     placement: PlacementRule = PlacementRule.FRAGMENTATION
     half_life: Seconds = 7 * 86400.0
