@@ -65,6 +65,22 @@ def read(text: str, model: type[M], name: str, longest: int) -> M:
         raise _refusal(error, document, model, name) from None
 
 
+def written(text: str) -> Any:
+    """What a right document says, as plain values: nothing is filled in."""
+    return YAML(typ="safe", pure=True).load(StringIO(text))
+
+
+def flow(value: object) -> str:
+    """A plain value as it stands in one line of YAML."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {flow(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(flow, value)) + "]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def refusal_at(document: str, path: tuple[int | str, ...], message: str, remedy: str) -> Refusal:
     """What a reader of the document finds wrong with one of its values, with its line."""
     line = _line(YAML(typ="rt").load(StringIO(document)), path)

@@ -6,7 +6,9 @@ Unknown keys are refused; every error names the line, the key and the remedy.
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -267,6 +269,64 @@ def parse(text: str, revision: int = 0) -> Policy:
 def document(text: str) -> PolicyDoc:
     """A YAML document as it is written; Refusal naming line, key and remedy."""
     return documents.read(text, PolicyDoc, "policy", DOCUMENT_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key that is not the same in two policies, with what is written of it; what is left
+    out is said to be the default."""
+
+    key: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.old} → {self.new}"
+
+
+ORDERED = ("classes", "groups")
+"""Mappings in which the order of the names means something."""
+
+
+def differences(old: str, new: str) -> list[Difference]:
+    """What the new document changes, by key; Refusal if one of them is no policy.
+
+    Other words for the same, and comments, are no difference."""
+    values = [document(text).model_dump(by_alias=True) for text in (old, new)]
+    written = [documents.written(text) for text in (old, new)]
+    return list(_differences("", values, written))
+
+
+def _differences(key: str, values: list[Any], written: list[Any]) -> Iterator[Difference]:
+    if (
+        key
+        and values[0] == values[1]
+        and (key not in ORDERED or list(values[0]) == list(values[1]))
+    ):
+        return
+    if not all(isinstance(value, dict) for value in values):
+        words = [_written(value, text) for value, text in zip(values, written, strict=True)]
+        yield Difference(key, *words)
+        return
+    for name in dict.fromkeys([*values[0], *values[1]]):
+        path = f"{key}.{name}" if key else str(name)
+        inner = [value.get(name, _ABSENT) for value in values]
+        texts = [text.get(name, _ABSENT) if isinstance(text, dict) else _ABSENT for text in written]
+        yield from _differences(path, inner, texts)
+    if key in ORDERED and values[0] == values[1]:
+        yield Difference(key, *(" ".join(map(str, value)) for value in values))
+
+
+_ABSENT = object()
+
+
+def _written(value: Any, text: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    if text is _ABSENT:
+        plain = documents.flow(value)
+        return "no limit" if value is None else f"{plain} (default)"
+    return documents.flow(text)
 
 
 def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:

@@ -67,9 +67,9 @@ WORDS = {
     ("half_life: 7d", "half_life: true"): "half_life: 'True' is not a duration"
     " (for example 90s, 10m, 2h, 1-12:00:00) at line 5",
     ("default: {}", "default: {budget: {gpu_hours: 9, per: 36h}}"): "queues.default.budget.per:"
-    " must be whole days, at most 30, for example 7d at line 30",
+    " must be whole days, at most 30, for example 7d at line 31",
     ("default: {}", "default: {budget: {gpu_hours: 9}}"): "queues.default.budget.per:"
-    " must be given at line 30",
+    " must be given at line 31",
     ("half_life: 7d", "groups: {phd: vision}"): "policy: groups.phd 'vision' is not one of queues",
 }
 
@@ -97,3 +97,46 @@ def test_everything_that_is_wrong_is_told_one_a_line_and_at_most_ten() -> None:
         policy.parse(policy.DEFAULT_DOCUMENT + queues)
     lines = str(refused.value).splitlines()
     assert (len(lines), lines[-1].strip()) == (11, "and 2 more")
+
+
+def changed(*changes: tuple[str, str]) -> list[str]:
+    """What these replacements change of the shipped policy."""
+    new = policy.DEFAULT_DOCUMENT
+    for old, other in changes:
+        assert old in new
+        new = new.replace(old, other, 1)
+    return [str(each) for each in policy.differences(policy.DEFAULT_DOCUMENT, new)]
+
+
+def test_a_difference_is_told_by_key_as_it_is_written() -> None:
+    assert changed(("half_life: 7d", "half_life: 14d"), ("running: 2 ", "running: 3 ")) == [
+        "half_life: 7d → 14d",
+        "classes.interactive.running: 2 → 3",
+    ]
+
+
+def test_other_words_for_the_same_are_no_difference() -> None:
+    assert changed(("half_life: 7d", "half_life: 168h"), ("# decay", "# how")) == []
+
+
+def test_what_is_left_out_or_new_is_told_as_one() -> None:
+    assert changed(
+        ("    waiting: 200\n", ""),
+        ("half_life: 7d", "removed_users: cancel"),
+        ("  default: {}", "  default: {budget: {gpu_hours: 9, per: 7d}}\n  course: {shares: 2}"),
+    ) == [
+        "removed_users: finish (default) → cancel",
+        "classes.batch.waiting: 200 → no limit",
+        "queues.default.budget: no limit → {gpu_hours: 9, per: 7d}",
+        "queues.course: nothing → {shares: 2}",
+    ]
+
+
+def test_the_order_of_classes_means_something() -> None:
+    text = policy.DEFAULT_DOCUMENT
+    head, _, rest = text.partition("  batch:")
+    batch, _, tail = rest.partition("\nqueues:")
+    first, _, interactive = head.partition("  interactive:")
+    swapped = f"{first}  batch:{batch}\n  interactive:{interactive}queues:{tail}"
+    found = policy.differences(text, swapped)
+    assert [str(each) for each in found] == ["classes: interactive batch → batch interactive"]

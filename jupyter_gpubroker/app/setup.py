@@ -32,6 +32,8 @@ class Setup:
     parse_policy: Callable[[str, int], Policy]
     account: Callable[[str], str]
     """User -> account its jobs run as (empty = the broker's own); Refusal if there is none."""
+    policy_file: str = ""
+    """Where ``policy_document`` is from; empty = it came with the package, or the file was bad."""
     isolation: str = ""
     """What every lease says of the isolation between users; empty = nothing to say."""
     problems: Mapping[str, str] = field(default_factory=dict)

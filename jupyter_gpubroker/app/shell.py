@@ -18,7 +18,7 @@ from typing import Any, NoReturn, ParamSpec, TypeVar
 from ..broker import Broker, Turn
 from ..broker import inputs as i
 from ..broker.world import World
-from ..core.model import Job, JobId, Key, Seconds
+from ..core.model import Job, JobId, Key, Policy, Seconds
 from ..engines import LogChunk
 from ..service import Degraded
 from ..store import Entry, LaunchRow, Loaded, PolicyRow, StaleEpoch, StoreError
@@ -137,9 +137,7 @@ class Shell:
         row = self.world.policy_row
         if row is None:
             row = PolicyRow(0, self.setup.policy_document, "default", 0.0)
-        same = row.document == self.setup.policy_document
-        drift = "" if same else "policy.yaml differs from the policy in force; apply it to use it"
-        return row, drift
+        return row, self.world.problems.get("policy file", "")
 
     # --- the loop -----------------------------------------------------------------------
 
@@ -197,6 +195,21 @@ class Shell:
             self.world.problems.pop("policy", None)
         except ValueError as error:
             self.world.problems["policy"] = f"the stored policy cannot be used: {error}"
+            return
+        self._compare_policy()
+
+    def _compare_policy(self) -> None:
+        """Say it where the file is not what is in force: it is never applied silently."""
+        file, row = self.setup.policy_file, self.world.policy_row
+        self.world.problems.pop("policy file", None)
+        if not file or row is None or _same(self.setup.policy, self.world.policy):
+            return
+        told = (
+            f"{file} differs from the policy in force (revision {row.revision} by {row.author}):"
+            " see `jupyter gpubroker policy diff`, then `apply` it, or write `policy show` to it"
+        )
+        log.warning("%s", told)
+        self.world.problems["policy file"] = told
 
     async def _wait(
         self, wake: Seconds | None
@@ -230,6 +243,8 @@ class Shell:
             self.ready.clear()
             self.world.problems["store"] = str(error)
             return None
+        if turn.writes.policy is not None:
+            self._compare_policy()
         self._answer(answers, turn)
         self.journal.add(turn.writes.entries)
         for duty in turn.duties:
@@ -285,6 +300,12 @@ class Shell:
         for job, row in wanted.items():
             if not row.done():
                 row.set_result(found.get(job))
+
+
+def _same(one: Policy, other: Policy) -> bool:
+    """Whether they say the same; in which order the classes and groups stand counts too."""
+    orders = [(list(each.classes), list(each.groups)) for each in (one, other)]
+    return orders[0] == orders[1] and replace(one, revision=0) == replace(other, revision=0)
 
 
 def _fail(answers: Sequence[asyncio.Future[i.Answer]], error: Exception) -> None:

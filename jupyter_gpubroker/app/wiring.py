@@ -37,12 +37,14 @@ def make_setup(app: ServeApp) -> tuple[Setup, WriterLock]:
     clock = steady_clock()
     engine = LocalEngine(devices, state / "local", broker_id(state), mode, clock)
     policy, document = _policy(app, problems)
+    known = app.policy_file and "policy" not in problems
     setup = Setup(
         store=store,
         engines={engine.name: engine},
         devices=devices,
         policy=policy,
         policy_document=document,
+        policy_file=app.policy_file if known else "",
         jobs_folder=_jobs_folder(app.jobs_dir),
         parse_policy=policies.parse,
         account=_accounts(run_as),

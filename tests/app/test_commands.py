@@ -411,17 +411,17 @@ def test_a_policy_file_is_checked_without_a_broker(
     assert "interactive batch" in done.out
     assert line("policy", "--json", "check", str(good)).json["queues"] == ["default"]
     done = line("policy", "check", str(bad))
-    assert done.code == 1
-    assert "classes.interactive.grase: unknown key at line 13 in " in done.err
+    assert done.code == 2
+    assert "classes.interactive.grase: unknown key at line 14 in " in done.err
     assert str(bad) in done.err
     assert "known keys: fence, grace," in done.err
     bad.write_text(bad.read_text().replace("waiting: 5", "waiting: five"))
     first, second = line("policy", "check", str(bad)).err.splitlines()
-    assert "grase: unknown key at line 13" in first
+    assert "grase: unknown key at line 14" in first
     assert first.endswith(f" in {bad}")
     assert second.startswith("  classes.interactive.waiting: must be a whole number")
     done = line("policy", "check", "none.yaml")
-    assert done.code == 1
+    assert done.code == 2
     assert done.err.endswith("file: none.yaml cannot be read: No such file or directory\n")
 
 
@@ -436,6 +436,18 @@ def test_a_policy_is_shown_and_applied_by_admins(line: Line, tmp_path: Path) -> 
     done = line("policy", "apply", str(file))
     assert (done.code, done.out) == (0, "revision 1 is in force\n")
     assert line.desk.world.policy.classes["batch"].terms.grace == 7
+
+
+def test_what_a_file_would_change_is_told_by_key(line: Line, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("# mine\n" + line("policy", "show").out)
+    assert line("policy", "diff", str(file)).out == "nothing would change\n"
+    file.write_text(file.read_text().replace("grace: 60s", "grace: 7s"))
+    done = line("policy", "diff", str(file))
+    assert (done.code, done.out) == (1, "classes.batch.grace: 60s → 7s\n")
+    (told,) = line("policy", "--json", "diff", str(file)).json["differences"]
+    assert told == {"key": "classes.batch.grace", "old": "60s", "new": "7s"}
+    assert line("policy", "diff", "none.yaml").code == 2
 
 
 def test_the_doctor_names_what_is_missing_and_a_remedy(

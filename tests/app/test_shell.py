@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpubroker import policy as policies
 from jupyter_gpubroker.app.shell import Shell
 from jupyter_gpubroker.broker import inputs as i
 from jupyter_gpubroker.core import events as e
@@ -112,5 +113,33 @@ async def test_whoever_asks_while_the_broker_looks_at_its_machines_waits(tmp_pat
     assert not asked.done()
     Slow.seen.set()
     await asked
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_a_file_that_is_not_the_policy_in_force_is_told_and_never_applied(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = policies.DEFAULT_DOCUMENT.replace("running: 2 ", "running: 3 ")
+    setup = replace(setup_in(tmp_path), policy_file="/etc/policy.yaml")
+    first = Shell(setup)
+    running = asyncio.create_task(first.run())
+    await until_async(lambda: first.world.policy_row is not None, what="the first import")
+    assert "policy file" not in first.world.problems
+    running.cancel()
+    await asyncio.wait([running])
+
+    shell = Shell(replace(setup, policy=policies.parse(text), policy_document=text))
+    running = asyncio.create_task(shell.run())
+    await shell.opened()
+    _, drift = shell.policy()
+    assert drift.startswith("/etc/policy.yaml differs from the policy in force (revision 1 by ")
+    assert shell.world.problems["policy file"] == drift
+    assert drift in caplog.text
+    assert shell.world.policy.classes["interactive"].running == 2
+    # Other words for the same are no difference.
+    await shell.ask(i.ApplyPolicy("admin:eve", f"# mine\n{text}", policies.parse(text)))
+    assert shell.policy()[1] == ""
+    assert "policy file" not in shell.world.problems
     running.cancel()
     await asyncio.wait([running])

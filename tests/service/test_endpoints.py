@@ -427,7 +427,7 @@ async def test_why_names_machines_and_rules_of_the_policy(house: House) -> None:
     why = (await client.submit(wide)).why
     assert why is not None
     assert (why.code, why.nodes, why.rules) == (Blocked.IMPOSSIBLE, ("node2",), ())
-    queues = {"default": Queue("default", running_gpus=4)}
+    queues = {"default": Queue("default", running_gpus=8)}
     world.policy = replace(world.policy, queues=queues)
     world.drained.clear()
     why = (await client.submit(wide)).why

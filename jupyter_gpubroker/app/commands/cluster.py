@@ -13,7 +13,7 @@ from ... import policy as policies
 from ...core.model import Policy
 from ...inject.gpubroker import views
 from ...wire import NodeOut, PolicyOut, Refusal
-from .command import OK, Command, Verbs
+from .command import FAILED, OK, USAGE, Command, Verbs
 
 
 class NodesApp(Command):
@@ -58,20 +58,30 @@ def _lines(nodes: Sequence[NodeOut]) -> Iterator[dict[str, Any]]:
 
 
 class PolicyApp(Command):
-    """The policy: show it, check a file, or put a file in force (admins)."""
+    """The policy: show it, check a file, compare it, or put it in force (admins)."""
 
     word = "policy"
 
     @classmethod
     def arguments(cls, parser: argparse.ArgumentParser) -> None:
         """See ``Command.arguments``."""
-        verbs = Verbs(parser, "show|check|apply", required=True)
+        verbs = Verbs(parser, "show|check|diff|apply", required=True)
         verbs.add("show", "the policy in force")
-        for verb, words in (("check", "is a file right? needs no broker"), ("apply", "use it")):
+        for verb, words in (
+            ("check", "is a file right? needs no broker"),
+            ("diff", "what applying a file would change; the exit code is 1 if anything"),
+            ("apply", "use it"),
+        ):
             verbs.add(verb, words).add_argument("file", help="policy.yaml; - = standard input")
 
     def run(self) -> int:
-        """See the class."""
+        """See the class. A file that is no policy: exit code 2, and nothing is done."""
+        try:
+            return self._verb()
+        except Refusal as refusal:
+            return self._failed(USAGE, "wrong input", str(refusal), field=refusal.field)
+
+    def _verb(self) -> int:
         if self.args.verb == "check":
             policy = parse(self.args.file)
             names = {"classes": list(policy.classes), "queues": list(policy.queues)}
@@ -82,15 +92,32 @@ class PolicyApp(Command):
             if self.args.verb == "show":
                 answer = client.policy()
                 self.show(answer, policy_text(answer))
+            elif self.args.verb == "diff":
+                return self._diff(client.policy())
             else:
                 answer = client.apply_policy(read(self.args.file))
                 self.show(answer, f"revision {answer.revision} is in force")
         return OK
 
+    def _diff(self, stored: PolicyOut) -> int:
+        text = read(self.args.file)
+        _parse(self.args.file, text)
+        found = policies.differences(stored.document, text)
+        lines = [{"key": each.key, "old": each.old, "new": each.new} for each in found]
+        self.show({"revision": stored.revision, "differences": lines}, _told(found))
+        return FAILED if found else OK
+
+
+def _told(found: Sequence[policies.Difference]) -> str:
+    return "\n".join(map(str, found)) or "nothing would change"
+
 
 def parse(name: str) -> Policy:
     """The policy of a file; Refusal naming the file besides what is wrong in it."""
-    text = read(name)
+    return _parse(name, read(name))
+
+
+def _parse(name: str, text: str) -> Policy:
     try:
         return policies.parse(text)
     except Refusal as refusal:
