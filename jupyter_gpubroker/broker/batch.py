@@ -86,6 +86,7 @@ class Batch:
 
     def put(self, job: Job) -> None:
         """A new or changed Job."""
+        self.world.demand.saw(self.world.jobs.get(job.id), job, self.now)
         self.world.put(job)
         self.dirty[job.id] = job
         self.changed = True

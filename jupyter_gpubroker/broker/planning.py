@@ -86,6 +86,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         memory_mib=dict(world.memory_mib),
         quarantined=tuple(world.quarantined),
         barred=_barred(world),
+        reserve=world.demand.sessions(world.policy, world.usable_nodes().values(), now),
     )
 
 

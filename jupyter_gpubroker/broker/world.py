@@ -23,6 +23,7 @@ from ..core.model import (
     State,
 )
 from ..core.quota import day_of
+from ..core.reserve import Demand
 from ..store import Loaded, PolicyRow, Spent, Usage
 from .index import Index
 from .inputs import Act, Activity
@@ -74,6 +75,8 @@ class World:
     after a crash they stay parked until somebody resumes them."""
     memory_mib: dict[JobId, int] = field(default_factory=dict)
     """GPU memory in use by a session, as its engine saw it."""
+    demand: Demand = field(default_factory=Demand)
+    """Of sessions, since this broker came up."""
     plan: Plan = field(default_factory=Plan)
     """The last Plan: why everybody waits."""
     idle: Mapping[JobId, Idle] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from math import inf
 
 from . import why as reasons
@@ -31,7 +32,16 @@ from .on_demand import OnDemand
 from .placement import Ask, Packing, fit
 from .preemption import Told, Victim, Way, make_way, minimal, recallable, victims
 from .quota import Limits, ends
+from .reserve import Reserve
 from .room import Holding, ShapeKey, opening, shape
+
+
+class Failure(Enum):
+    """Why a step did not succeed."""
+
+    NO_ROOM = auto()
+    KEPT_BACK = auto()
+    """There is room that is kept for sessions."""
 
 
 class Cycle:
@@ -44,10 +54,13 @@ class Cycle:
         self.ledger = Ledger(snapshot)
         self.packing = Packing.of(snapshot, policy)
         self.limits = Limits(snapshot, policy)
+        self.reserve = Reserve(snapshot, self.ledger)
         self.barred: dict[JobId, Why] = {}
         """May not start now, whatever is free."""
         self.limited: dict[JobId, Why] = {}
         """A limit keeps them from starting."""
+        self.kept_back: dict[JobId, bool] = {}
+        """They would start but for the sessions that may come."""
         self.until: dict[JobId, Seconds] = {}
         """When those have left, at the latest, for whom promised Jobs wait."""
         self.starts: dict[JobId, Seconds] = {}
@@ -58,7 +71,7 @@ class Cycle:
         self._heads: dict[str, JobId] = {}
         """Flavor -> the first that lacks such GPUs, for whom they are kept free."""
         self._notices: dict[JobId, Notice] = {}
-        self._failed: dict[tuple[str, Kind, ShapeKey, View], bool] = {}
+        self._failed: dict[tuple[str, Kind, ShapeKey, View], Failure] = {}
         leaving = [job for _, job in sorted(snapshot.jobs.items()) if job.state in LEAVING]
         self.recalled = [job for job in leaving if recallable(job)]
         """Told to leave, and so far in this cycle nobody needs it."""
@@ -102,36 +115,53 @@ class Cycle:
     def fits_now(self, job: Job) -> Placement | None:
         """Step 3."""
         view = self.ledger.view(Column.BOTH, self.end(job, self.snapshot.now))
-        if self._has_failed("now", job, view):
+        if (failed := self._failure("now", job, view)) is not None:
+            self.kept_back |= {job.id: True} if failed is Failure.KEPT_BACK else {}
             return None
         found = fit(self.ledger, job, view, self.packing)
         if found is None:
             self._fail("now", job, view)
+        elif not self.reserve.allows(job, found, Column.BOTH):
+            self.kept_back[job.id] = True
+            self._fail("now", job, view, Failure.KEPT_BACK)
+            return None
         return found
 
     def promise(self, job: Job) -> Way | None:
-        """Step 4."""
+        """Step 4. Not for who could start now but for the sessions that may come."""
+        if job.id in self.kept_back:
+            return None
         victims = self._victims(job) if self.recalled else ()
         own = [victim for victim in victims if victim.told <= Told.WHERE_PROMISED]
         view = self._soon(job, own)
         if not own and self._has_failed("soon", job, view):
             return None
-        found = minimal(self.ledger, job, own, self.packing, view)
+        found = self._allowed(job, minimal(self.ledger, job, own, self.packing, view))
         if found is None and not own:
             self._fail("soon", job, view)
         return found
 
     def make_way(self, job: Job) -> Way | None:
-        """Step 5."""
+        """Step 5. The same: the room for sessions makes nobody leave."""
+        if job.id in self.kept_back:
+            return None
         candidates = self._victims(job)
         view = self._soon(job, candidates)
         if not candidates or self._has_failed("way", job, view):
             return None
         considered = self.policy.nodes_considered
         way = make_way(self.ledger, job, candidates, self.packing, considered, view)
+        way = self._allowed(job, way)
         if way is None:
             self._fail("way", job, view)
         return way
+
+    def _allowed(self, job: Job, way: Way | None) -> Way | None:
+        """Nobody leaves for the room for sessions: the way is one without it, or none."""
+        if way is None:
+            return None
+        leave = [victim.job for victim in way.victims]
+        return way if self.reserve.allows(job, way.placement, Column.SOON, leave) else None
 
     def place(self, job: Job, placement: Placement) -> None:
         """The Job starts."""
@@ -181,12 +211,17 @@ class Cycle:
             return
         view = self.ledger.view(Column.SOON, inf)
         holdings = [each for each in self.holdings() if each.end < inf]
-        found = opening(self.ledger, holdings, lambda: fit(self.ledger, job, view, self.packing))
+        found = opening(self.ledger, holdings, lambda: self._beside(job, view))
         if found is None:
             return
         count, placement = found
         start = max([self._left_by, *(each.end for each in holdings[:count])])
         self._reserve(job, Reservation(placement, start))
+
+    def _beside(self, job: Job, view: View) -> Placement | None:
+        """Where it fits and leaves room for sessions."""
+        found = fit(self.ledger, job, view, self.packing)
+        return found if found and self.reserve.allows(job, found, view.column) else None
 
     def end(self, job: Job, start: Seconds) -> Seconds:
         """When the Job has ended at the latest if it starts then."""
@@ -341,11 +376,14 @@ class Cycle:
 
     def _has_failed(self, step: str, job: Job, view: View) -> bool:
         """True if an equal Request failed at that step, and nothing was given back since."""
-        return (step, job.kind, shape(job.request), view) in self._failed
+        return self._failure(step, job, view) is not None
 
-    def _fail(self, step: str, job: Job, view: View) -> None:
+    def _failure(self, step: str, job: Job, view: View) -> Failure | None:
+        return self._failed.get((step, job.kind, shape(job.request), view))
+
+    def _fail(self, step: str, job: Job, view: View, how: Failure = Failure.NO_ROOM) -> None:
         if Ask.of(job, self.packing).plain:
-            self._failed[step, job.kind, shape(job.request), view] = True
+            self._failed[step, job.kind, shape(job.request), view] = how
 
     def _is_free_after_all(self, job: Job) -> bool:
         """What was reserved for it is not any more, and it did not start there."""

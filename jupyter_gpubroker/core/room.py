@@ -29,6 +29,7 @@ from .model import (
 )
 from .placement import Ask, Look, Packing, fit
 from .quota import Limits
+from .reserve import Reserve
 
 ShapeKey = tuple[object, ...]
 
@@ -119,6 +120,8 @@ class Cycle(Protocol):
     limited: dict[JobId, Why]
     until: dict[JobId, Seconds]
     reserved: dict[JobId, Reservation]
+    kept_back: dict[JobId, bool]
+    reserve: Reserve
 
     def leavings(self) -> list[Holding]:
         """What those have who leave; first to end first."""

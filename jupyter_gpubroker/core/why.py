@@ -74,6 +74,8 @@ class Explainer:
             told = self._leaving(job)
         elif job.id in self._cycle.limited:
             told = self._limited(job, self._cycle.limited[job.id])
+        elif job.id in self._cycle.kept_back:
+            told = _kept_back(self._cycle)
         else:
             told = self._blocked(job)
         if told.waits_for:
@@ -203,6 +205,15 @@ def _kept_free(rooms: Rooms, rivals: Sequence[Job]) -> str:
         f"what is free is kept for {jobs(heads)} ({people(heads)}), to start in {left} at most;"
         f" with a time limit up to that it could start first"
     )
+
+
+def _kept_back(cycle: Cycle) -> Why:
+    """It fits, but not beside the sessions that may come."""
+    sessions = cycle.reserve.sessions
+    kinds = {request: sessions.count(request) for request in sessions}
+    shapes = ", ".join(f"{count} with {request.words()}" for request, count in kinds.items())
+    text = f"what is free is room for sessions that may come ({shapes})"
+    return Why(Blocked.RESERVE, text, rules=("reserve",))
 
 
 def _impossible(rooms: Rooms, job: Job) -> Why:

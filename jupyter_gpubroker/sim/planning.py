@@ -44,6 +44,7 @@ from ..core.model import (
     check,
     nodes_of,
 )
+from ..core.reserve import Demand
 from ..core.schedule import schedule
 from .world import WORLD_MAX, JobDoc, NodeDoc, ReservedDoc, WorldDoc
 
@@ -97,6 +98,7 @@ class _Reader:
             idle={id_: Idle(found.since, found.memory_mib) for id_, found in idle.items()},
             memory_mib={id_: found.memory_mib for id_, found in idle.items()},
             quarantined=quarantined,
+            reserve=Demand().sessions(self.policy, self.nodes.values(), self.doc.now),
         )
 
     def _wrong(self, path: Path, message: str, remedy: str = "") -> Refusal:

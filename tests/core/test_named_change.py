@@ -80,6 +80,9 @@ def mend(world: World, why: Why) -> None:
 
 def raise_rule(world: World, rule: str) -> None:
     """That limit is no more."""
+    if rule == "reserve":
+        world.reserve = ()
+        return
     part, name, limit = rule.split(".")
     old = world.policy.classes if part == "classes" else world.policy.queues
     new = {**old, name: replace(old[name], **{limit: None})}

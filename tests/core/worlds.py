@@ -103,6 +103,8 @@ class World:
     spent: dict[tuple[str, str, int], float] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
     barred: dict[JobId, Why] = field(default_factory=dict)
+    reserve: tuple[Request, ...] = ()
+    """Sessions that batch leaves room for."""
     now: float = NOW
     policy: Policy = field(default_factory=policy)
 
@@ -214,6 +216,7 @@ class World:
             idle=dict(self.idle),
             quarantined=tuple(self.quarantined),
             barred=dict(self.barred),
+            reserve=self.reserve,
         )
 
     def plan(self) -> Plan:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .job import Job
-from .values import JobId, Node, Notice, Placement, Reservation, Seconds
+from .values import JobId, Node, Notice, Placement, Request, Reservation, Seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,8 @@ class Snapshot:
     quarantined: tuple[Quarantined, ...] = ()
     barred: Mapping[JobId, Why] = field(default_factory=dict)
     """Waiting Jobs that must not be placed now, whatever is free."""
+    reserve: tuple[Request, ...] = ()
+    """Sessions that batch leaves room for, the largest first."""
 
 
 class Blocked(StrEnum):
@@ -65,6 +67,8 @@ class Blocked(StrEnum):
     """Enough in sum, but not together."""
     AHEAD = "ahead"
     """What is free is promised to Jobs ahead of it."""
+    RESERVE = "reserve"
+    """What is free is kept for sessions that may come."""
     LIMIT = "limit"
     """Its user, class or queue is at a limit."""
     SERVER = "server"

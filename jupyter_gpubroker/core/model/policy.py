@@ -123,6 +123,9 @@ class Policy:
     half_life: Seconds = 7 * 86400.0
     max_age: Seconds = 3 * 86400.0
     """A Job that waits longer leads its class."""
+    reserve: int | None = 0
+    """Sessions that batch leaves room for; ``None`` = as many as came lately, see
+    ``core.reserve``."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
     nodes_considered: int = 64
     """Nodes looked at for victims of one Job."""

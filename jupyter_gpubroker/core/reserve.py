@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Room that batch leaves to people: how much, and whether it is still there.
+
+Sessions come and go within minutes, and batch gives nothing back before its Jobs end. So it
+does not count how many sessions there are, but how *deep* they dig: by how much what they
+took exceeds what was given back since, by them or by ended batch (a Lindley recursion). If
+batch always left R GPUs free, a session would find its GPUs at once where the depth is at
+most R. ``auto`` is the least R that was enough for 99 of 100 sessions that came lately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+
+from .ledger import BOTH, Column, Ledger, View
+from .model import (
+    GPU_MILLI,
+    LEASED,
+    Job,
+    Kind,
+    Node,
+    Placement,
+    PlacementRule,
+    Policy,
+    Request,
+    Seconds,
+    Snapshot,
+    State,
+)
+from .placement import Packing, fit
+
+ENOUGH = 0.99
+"""Share of the sessions that ``auto`` is enough for."""
+HALF_LIFE: Seconds = 86400.0
+"""After so long a session that came counts half."""
+FORGOTTEN = 0.25
+"""What all those together weigh who need more than ``auto`` and are too long ago to count."""
+LEAST = 8
+"""GPUs of a cluster on which ``auto`` reserves anything."""
+MOST = 0.25
+"""Share of the GPUs that ``auto`` reserves at most."""
+SESSIONS = 200
+"""Sessions that room is kept for at most."""
+SHAPES = 32
+"""Shapes that are remembered: those that came most often."""
+
+
+@dataclass(slots=True)
+class Demand:
+    """What sessions asked for lately; fed with every change of a Job."""
+
+    depth: int = 0
+    """Milli-GPU that sessions took and nobody gave back since."""
+    time: Seconds = 0.0
+    """As of when the weights are."""
+    depths: dict[int, float] = field(default_factory=dict)
+    """Depth in GPUs, rounded up -> the weight of the sessions that met it when they came."""
+    shapes: dict[Request, float] = field(default_factory=dict)
+    """What they asked for, and how often."""
+
+    def saw(self, before: Job | None, after: Job, now: Seconds) -> None:
+        """A Job changed, or is new."""
+        if after.kind is Kind.SESSION:
+            was, is_ = before is not None and _wants(before), _wants(after)
+            if is_ and not was:
+                self._came(after.request, now)
+            elif was and not is_:
+                self.depth = max(0, self.depth - _milli(after.request))
+        elif before is not None and before.lease is not None and after.lease is None:
+            self.depth = max(0, self.depth - before.lease.milli)
+
+    def sessions(self, policy: Policy, nodes: Iterable[Node], now: Seconds) -> tuple[Request, ...]:
+        """For whom room has to be kept, the largest first."""
+        gpus = sum(device.usable for node in nodes if node.usable for device in node.devices)
+        if policy.reserve is not None:
+            return self._like(min(policy.reserve, SESSIONS)) if policy.reserve else ()
+        room = int(MOST * gpus * GPU_MILLI)
+        wanted = self._enough(now) * GPU_MILLI
+        if gpus < LEAST or not wanted:
+            return ()
+        total = sum(self.shapes.values())
+        mean = sum(_milli(shape) * weight for shape, weight in self.shapes.items()) / total
+        found: list[Request] = []
+        for request in self._like(min(SESSIONS, ceil(wanted / mean))):
+            if (milli := _milli(request)) <= room:
+                found.append(request)
+                room -= milli
+        return tuple(found)
+
+    def _came(self, request: Request, now: Seconds) -> None:
+        self._age(now)
+        self.depth += _milli(request)
+        step = -(-self.depth // GPU_MILLI)
+        self.depths[step] = self.depths.get(step, 0.0) + 1.0
+        shape = replace(request, time_limit=None)
+        self.shapes[shape] = self.shapes.get(shape, 0.0) + 1.0
+        if len(self.shapes) > SHAPES:
+            del self.shapes[min(self.shapes, key=self.shapes.__getitem__)]
+
+    def _age(self, now: Seconds) -> None:
+        factor = 0.5 ** (max(0.0, now - self.time) / HALF_LIFE)
+        self.time = max(self.time, now)
+        self.depths = {step: weight * factor for step, weight in self.depths.items()}
+        self.shapes = {shape: weight * factor for shape, weight in self.shapes.items()}
+
+    def _enough(self, now: Seconds) -> int:
+        """GPUs that were enough lately."""
+        factor = 0.5 ** (max(0.0, now - self.time) / HALF_LIFE)
+        spare = max((1.0 - ENOUGH) * sum(self.depths.values()) * factor, FORGOTTEN)
+        for step in sorted(self.depths, reverse=True):
+            spare -= self.depths[step] * factor
+            if spare < 0:
+                return step
+        return 0
+
+    def _like(self, count: int) -> tuple[Request, ...]:
+        """So many sessions as they came lately, the largest first; of one GPU if none came."""
+        shapes = sorted(self.shapes, key=lambda shape: (-_milli(shape), shape.words()))
+        total, left = sum(self.shapes.values()), count
+        found: list[Request] = []
+        for shape in shapes:
+            some = min(left, ceil(count * self.shapes[shape] / total))
+            found += [shape] * some
+            left -= some
+        return tuple(found) if shapes else (Request(gpus=1),) * count
+
+
+def _wants(job: Job) -> bool:
+    """True if the session has GPUs or waits for some."""
+    return job.state is State.QUEUED or job.state in LEASED
+
+
+def _milli(request: Request) -> int:
+    """The most it takes; a share given by its memory counts as a whole GPU."""
+    share = GPU_MILLI if request.memory_mib else request.gpu_milli
+    return request.gpus * GPU_MILLI + share
+
+
+class Reserve:
+    """What is kept free in one cycle. Batch may take what is left, also where the room is not
+    enough: but then nothing of it."""
+
+    def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
+        self.sessions = snapshot.reserve
+        self._snapshot, self._ledger = snapshot, ledger
+        self._never: dict[Request, bool] = {}
+
+    def concerns(self, job: Job) -> bool:
+        """True if the Job may have to wait for it."""
+        return bool(self.sessions) and job.kind is Kind.BATCH
+
+    def allows(
+        self, job: Job, placement: Placement, column: Column, victims: Iterable[Job] = ()
+    ) -> bool:
+        """True if as many of the sessions fit when the Job has its place as before: now
+        (``BOTH``), or when all who leave, and these, have left (``SOON``)."""
+        if not self.concerns(job) or _is_its_own(job, placement):
+            return True
+        now = self._snapshot.now
+        view = self._ledger.view(column, inf)
+        before = room_for(self._ledger, self.sessions, view, now)
+        with self._ledger.trial():
+            for victim in victims:
+                self._ledger.leave(victim)
+            _occupy(self._ledger, placement, job.request, column)
+            after = room_for(self._ledger, self.sessions, view, now)
+        return after >= before or self._could_never(job)
+
+    def _could_never(self, job: Job) -> bool:
+        """True if not even an empty cluster had room for both: such a Job is not held up."""
+        request = job.request
+        if request not in self._never:
+            able = sum(_is_able(room.node, request) for room in self._ledger.rooms)
+            # Each session is on one node at most.
+            enough = able - len(self.sessions) >= request.nodes
+            self._never[request] = not enough and not self._fits_empty(job)
+        return self._never[request]
+
+    def _fits_empty(self, job: Job) -> bool:
+        empty = replace(self._snapshot, jobs={}, reserve=())
+        ledger = Ledger(empty)
+        before = room_for(ledger, self.sessions, BOTH, empty.now)
+        place = fit(ledger, job, BOTH, Packing(empty.now, PlacementRule.BEST_FIT))
+        if place is None:
+            return False
+        ledger.take(place, job.request)
+        return room_for(ledger, self.sessions, BOTH, empty.now) >= before
+
+
+def _is_its_own(job: Job, placement: Placement) -> bool:
+    """True if all of it is kept free for the Job: nobody else could have it."""
+    known = () if job.reserved is None else job.reserved.placement
+    return bool(known) and all(share in known for share in placement)
+
+
+def _is_able(node: Node, request: Request) -> bool:
+    """True if the node has as many GPUs as one node of the Request needs."""
+    fitting = sum(
+        device.usable and (not request.flavors or device.flavor in request.flavors)
+        for device in node.devices
+    )
+    return fitting >= request.gpus + request.shared
+
+
+def room_for(ledger: Ledger, sessions: Sequence[Request], view: View, at: Seconds) -> int:
+    """Milli-GPU of those sessions that fit together, one after the other as they come."""
+    if all(map(_is_plain, sessions)):
+        free = ledger.table(("whole", view), lambda room: room.frees(view).count(GPU_MILLI))
+        return GPU_MILLI * _whole(free, sessions)
+    packing, found = Packing(at, PlacementRule.BEST_FIT), 0
+    with ledger.trial():
+        for request in sessions:
+            place = fit(ledger, _session(request), view, packing)
+            if place is not None:
+                _occupy(ledger, place, request, view.column)
+                found += _milli(request)
+    return found
+
+
+def _occupy(ledger: Ledger, placement: Placement, request: Request, column: Column) -> None:
+    """For good, from when that column is about."""
+    if column is Column.SOON:
+        ledger.promise(placement, request)
+    else:
+        ledger.take(placement, request)
+
+
+def _is_plain(request: Request) -> bool:
+    """True if it wants whole GPUs of any kind, and nothing else."""
+    return request == Request(gpus=request.gpus) if request.gpus else False
+
+
+def _whole(free: Iterable[int], sessions: Sequence[Request]) -> int:
+    """The same in GPUs, where only the number of free ones on each node counts."""
+    rooms: dict[int, int] = {}
+    for count in free:
+        rooms[count] = rooms.get(count, 0) + 1
+    found = 0
+    for request in sessions:
+        fitting = [count for count, some in rooms.items() if some and count >= request.gpus]
+        if fitting:
+            fullest = min(fitting)
+            rooms[fullest] -= 1
+            rooms[fullest - request.gpus] = rooms.get(fullest - request.gpus, 0) + 1
+            found += request.gpus
+    return found
+
+
+def _session(request: Request) -> Job:
+    return Job("", Kind.SESSION, "", "", "", request)
