@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import NamedTuple
 
 from .model import GPU_MILLI, Brand, Request
@@ -65,8 +66,8 @@ class Shape(NamedTuple):
         return Request(memory_mib=self.memory_mib).share_milli(device_memory_mib)
 
 
-Free = tuple[tuple[Brand, tuple[int, ...]], ...]
-"""The free milli of a node's devices, the least first, by Brand."""
+Free = tuple[tuple[tuple[Brand, tuple[int, ...]], ...], ...]
+"""For each island of a node the free milli of its devices, the least first, by Brand."""
 Mix = tuple[tuple[Shape, int], ...]
 """Shapes and how frequent they are."""
 
@@ -156,7 +157,7 @@ class Market:
             count, milli = _fill(shape, free)
             if count:
                 uses.append(_Use(weight, milli, shape.cpu_milli, count * shape.cpu_milli))
-        return sum(sum(millis) for _, millis in free), tuple(uses)
+        return sum(sum(millis) for island in free for _, millis in island), tuple(uses)
 
     def _shares(self, brand: Brand) -> dict[int, int]:
         """Steps of a share on such a device -> how frequent it is."""
@@ -171,14 +172,23 @@ class Market:
 
 def _fill(shape: Shape, free: Free) -> tuple[int, int]:
     """How many of the Shape fit on these devices, and the milli that they use; a share
-    beside whole GPUs is taken for one more."""
-    fitting = [each for each in free if not shape.flavors or each[0].flavor in shape.flavors]
+    beside whole GPUs is taken for one more. What an island could take as a whole does not
+    fit across islands: it runs there, but so that it loses what islands are for."""
+    fitting = [
+        [each for each in island if not shape.flavors or each[0].flavor in shape.flavors]
+        for island in free
+    ]
     if shape.gpus:
         each = shape.gpus + bool(shape.gpu_milli or shape.memory_mib)
-        count = sum(millis.count(GPU_MILLI) for _, millis in fitting) // each
+        wholes = [sum(millis.count(GPU_MILLI) for _, millis in island) for island in fitting]
+        sizes = [sum(len(millis) for _, millis in island) for island in fitting]
+        if max(sizes, default=0) >= each:
+            count = sum(whole // each for whole in wholes)
+        else:
+            count = sum(wholes) // each
         return count, count * each * GPU_MILLI
     count = used = 0
-    for brand, millis in fitting:
+    for brand, millis in chain.from_iterable(fitting):
         share = shape.share_milli(brand.memory_mib)
         fits = sum(milli // share for milli in millis)
         count += fits

@@ -110,8 +110,10 @@ class NodeRoom:
     memory: Amount | None
     index: int
     """Among the rooms of the Ledger."""
-    brands: tuple[tuple[Brand, tuple[int, ...]], ...]
-    """The indexes of its devices by Brand."""
+    islands: tuple[int, ...]
+    """The island of each device, counted from 0."""
+    kinds: tuple[tuple[tuple[Brand, tuple[int, ...]], ...], ...]
+    """For each island the indexes of its devices by Brand."""
 
     def frees(self, view: View) -> tuple[int, ...]:
         """Free milli of each device."""
@@ -340,9 +342,11 @@ def lease_of(job: Job) -> Lease:
 def _room(node: Node, index: int) -> NodeRoom:
     devices = [device for device in node.devices if device.usable]
     devices.sort(key=lambda device: (device.index, device.uuid))
-    brands: dict[Brand, list[int]] = {}
+    numbers = sorted({device.island for device in devices})
+    islands = tuple(numbers.index(device.island) for device in devices)
+    kinds: list[dict[Brand, list[int]]] = [{} for _ in numbers]
     for place, device in enumerate(devices):
-        brands.setdefault(device.brand, []).append(place)
+        kinds[islands[place]].setdefault(device.brand, []).append(place)
     return NodeRoom(
         node=node,
         devices=tuple(
@@ -352,7 +356,11 @@ def _room(node: Node, index: int) -> NodeRoom:
         cpu=Amount(node.cpu_milli, index) if node.cpu_milli else None,
         memory=Amount(node.host_memory_mib, index) if node.host_memory_mib else None,
         index=index,
-        brands=tuple((brand, tuple(places)) for brand, places in sorted(brands.items())),
+        islands=islands,
+        kinds=tuple(
+            tuple((brand, tuple(places)) for brand, places in sorted(brands.items()))
+            for brands in kinds
+        ),
     )
 
 

@@ -4,13 +4,14 @@
 Two rules choose among the devices that fit. *Best fit*: a share goes to the fullest
 device that still takes it, whole GPUs to the node with the fewest free ones.
 *Fragmentation*: where the least of what stays free is lost to the Requests that wait and
-run now (see ``fragmentation``); best fit breaks its ties. Last come the names of nodes
-and the indexes of devices.
+run now (see ``fragmentation``); best fit breaks its ties. Before both, GPUs of as few
+islands of a node as possible (NVLink, NUMA); within a node, and where all else is equal, of
+islands with the fewest free ones. Last come the names of nodes and the indexes of devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -37,6 +38,8 @@ from .model import (
 
 Frees = tuple[int, ...]
 """Free milli of the devices of a node."""
+Chosen = tuple[int, ...]
+"""Indexes of devices of a node; that of a share comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +126,18 @@ class Spot(NamedTuple):
 
     elsewhere: bool
     """True: not (only) the devices that are reserved for it."""
+    islands: int
+    """On how many of its node it is."""
     worthless: int
     """By how much a share's device is worth less to others (``Market.worthless``)."""
     lost: int
     """What the node loses beside that (``Market.grains``)."""
     opened: int
-    """What best fit looks at first: free milli of a share's device, else free GPUs."""
+    """What best fit looks at first for a share: free milli of its device."""
+    around: int
+    """What is free of its islands: whole GPUs by best fit if such are wanted, else milli."""
     free: int
-    """Free milli of the node where no whole GPUs are wanted."""
+    """The same of the node."""
     node: str
     engine: str
     chosen: tuple[DeviceRoom, ...]
@@ -154,26 +161,55 @@ def fit(ledger: Ledger, job: Job, view: View, packing: Packing) -> Placement | N
 def gang(spots: Sequence[Spot], request: Request) -> Placement | None:
     """The best so many spots of one engine."""
     if request.nodes == 1:
-        return cut(min(spots), request) if spots else None
+        return _shares(min(spots), request) if spots else None
     chosen: dict[str, list[Spot]] = {}
     for found in sorted(spots):
         parts = chosen.setdefault(found.engine, [])
         parts.append(found)
         if len(parts) == request.nodes:
             parts.sort(key=lambda part: part.node)
-            return tuple(share for part in parts for share in cut(part, request))
+            return tuple(share for part in parts for share in _shares(part, request))
     return None
 
 
-def cut(found: Spot, request: Request) -> Placement:
-    """The Shares of a Spot."""
-    if not found.chosen:
-        return (Share(found.node, "", 0),)
-    whole = len(found.chosen) - request.gpus
+def _shares(found: Spot, request: Request) -> Placement:
+    return cut(found.node, [room.device for room in found.chosen], request)
+
+
+def cut(node: str, devices: Sequence[Device], request: Request) -> Placement:
+    """The Shares of these devices of a node, of which that of a share comes first."""
+    if not devices:
+        return (Share(node, "", 0),)
+    whole = len(devices) - request.gpus
     return tuple(
-        _cut(found.node, room.device, request if index < whole else None)
-        for index, room in enumerate(found.chosen)
+        _cut(node, device, request if index < whole else None)
+        for index, device in enumerate(devices)
     )
+
+
+class _Here(NamedTuple):
+    """One node, as an Ask sees it."""
+
+    room: NodeRoom
+    frees: Frees
+    wanted: Sequence[int]
+    """The indexes of the devices that serve it."""
+    fars: Sequence[int]
+    """Which devices it takes first."""
+
+    def has(self, chosen: Chosen, uuids: Sequence[str]) -> bool:
+        """True if these devices are among them."""
+        return all(
+            any(self.room.devices[index].device.uuid == uuid for index in chosen) for uuid in uuids
+        )
+
+    def far(self, chosen: Chosen) -> bool:
+        """True if some of them are like any other."""
+        return any(self.fars[index] == _ANY for index in chosen)
+
+    def islands(self, chosen: Chosen) -> Sequence[int]:
+        """Each once."""
+        return list(dict.fromkeys([self.room.islands[index] for index in chosen]))
 
 
 class Look:
@@ -209,77 +245,112 @@ class Look:
             return None
         if not room.hosts(request, self._view):
             return None
-        fars = None if plain else [self._far(room, device) for device in room.devices]
         wanted: Sequence[int] = range(len(frees))
         if request.flavors:
             wanted = [index for index in wanted if self.ask.wants(room.devices[index].device)]
-        chosen = self._choose(room, frees, wanted, fars)
-        return None if chosen is None else self._spot(room, frees, chosen, fars)
+        fars = (
+            [_ANY] * len(frees) if plain else [self._far(room, device) for device in room.devices]
+        )
+        here = _Here(room, frees, wanted, fars)
+        chosen = self._choose(here, () if plain else self.ask.pinned)
+        return None if chosen is None else self._spot(here, chosen)
 
-    def _choose(
-        self, room: NodeRoom, frees: Frees, wanted: Sequence[int], fars: Sequence[int] | None
-    ) -> tuple[int, ...] | None:
-        """The indexes of the devices, that of the share first; ``None`` = it does not fit."""
+    def _choose(self, here: _Here, pinned: Sequence[str]) -> Chosen | None:
+        """The best devices, that of the share first; ``None`` = it does not fit."""
+        shares = self._shares(here) if self._request.shared else ((),)
+        tries = (self._wholes(here, share) for share in shares)
+        found = (each for each in tries if each is not None and here.has(each, pinned))
+        if len(here.room.kinds) == 1:
+            return next(found, None)
+        return min(found, key=lambda each: (here.far(each), len(here.islands(each))), default=None)
+
+    def _wholes(self, here: _Here, share: Chosen) -> Chosen | None:
+        """Whole GPUs beside that device of a share."""
         gpus = self._request.gpus
-        chosen: tuple[int, ...] = ()
-        if self._request.shared:
-            chosen = self._share(room, frees, wanted, fars)
-            if not chosen:
-                return None
-        if gpus:
-            free = [i for i in wanted if frees[i] == GPU_MILLI and i not in chosen]
-            if len(free) < gpus:
-                return None
-            if fars is not None:
-                free.sort(key=fars.__getitem__)
-            chosen = (*chosen, *free[:gpus])
-        pinned = self.ask.pinned if fars is not None else ()
-        uuids = [room.devices[index].device.uuid for index in chosen] if pinned else []
-        return None if any(uuid not in uuids for uuid in pinned) else chosen
+        if not gpus:
+            return share
+        free = [i for i in here.wanted if here.frees[i] == GPU_MILLI and i not in share]
+        if len(free) < gpus:
+            return None
+        free.sort(key=here.fars.__getitem__)
+        if len(here.room.kinds) == 1:
+            return (*share, *free[:gpus])
+        chosen = (*share, *[i for i in free if here.fars[i] != _ANY][:gpus])
+        while len(chosen) < gpus + len(share):
+            left = [index for index in free if index not in chosen]
+            chosen += self._near(here, chosen, left)[: gpus + len(share) - len(chosen)]
+        return chosen
 
-    def _share(
-        self, room: NodeRoom, frees: Frees, wanted: Sequence[int], fars: Sequence[int] | None
-    ) -> tuple[int, ...]:
-        """The index of the device for the share part of a Request; empty = there is none."""
+    def _near(self, here: _Here, chosen: Chosen, left: Sequence[int]) -> Chosen:
+        """What is left of the island that is best beside the chosen ones: one that is used
+        already; then the fullest that suffices, by the rule; then the emptiest."""
+        rest = self._request.gpus + self._request.shared - len(chosen)
+        used = here.islands(chosen)
+        islands: dict[int, Chosen] = {}
+        for index in left:
+            island = here.room.islands[index]
+            islands[island] = (*islands.get(island, ()), index)
+
+        def rank(island: int) -> tuple[bool, bool, int, int, int]:
+            those = islands[island]
+            if len(those) < rest:
+                return island not in used, True, 0, -len(those), island
+            lost = self._lost(here, (*chosen, *those[:rest]))
+            return island not in used, False, lost, len(those), island
+
+        return islands[min(islands, key=rank)]
+
+    def _shares(self, here: _Here) -> Sequence[Chosen]:
+        """Each device that may be that of the share, the best first."""
         request, view = self._request, self._view
-        alike: dict[tuple[int, Brand, int], int] = {}
-        for index in wanted:
-            room_, free = room.devices[index], frees[index]
-            milli = request.share_milli(room_.device.memory_mib)
-            if milli <= free and _share_memory(room_.device, request) <= room_.memory.free(view):
+        alike: dict[tuple[int, int, Brand, int], int] = {}
+        for index in here.wanted:
+            room, free = here.room.devices[index], here.frees[index]
+            milli = request.share_milli(room.device.memory_mib)
+            if milli <= free and _share_memory(room.device, request) <= room.memory.free(view):
                 # Of devices of which as much is free the first one stands for all.
-                far = fars[index] if fars is not None else _ANY
-                alike.setdefault((free, room_.device.brand, far), index)
-
-        def rank(item: tuple[tuple[int, Brand, int], int]) -> tuple[int, int, int, int, int]:
-            (free, brand, far), index = item
-            lost = 0 if request.gpus else self._lost(room, frees, (index,))
-            return far, self._worthless(brand, free), lost, free, index
-
+                key = here.fars[index], here.room.islands[index], room.device.brand, free
+                alike.setdefault(key, index)
         if len(alike) < 2:
-            return tuple(alike.values())
-        return (min(alike.items(), key=rank)[1],)
+            return [(index,) for index in alike.values()]
 
-    def _spot(
-        self, room: NodeRoom, frees: Frees, chosen: tuple[int, ...], fars: Sequence[int] | None
-    ) -> Spot:
-        request = self._request
-        far = fars is not None and any(fars[index] == _ANY for index in chosen)
+        def rank(key: tuple[int, int, Brand, int]) -> tuple[int, ...]:
+            far, island, brand, free = key
+            lost = 0 if request.gpus else self._lost(here, (alike[key],))
+            around = self._free(here, [island])
+            return far, self._worthless(brand, free), lost, free, around, alike[key]
+
+        return [(alike[key],) for key in sorted(alike, key=rank)]
+
+    def _spot(self, here: _Here, chosen: Chosen) -> Spot:
+        request, room, islands = self._request, here.room, here.islands(chosen)
         worthless = opened = 0
         if request.shared:
-            worthless = self._worthless(room.devices[chosen[0]].device.brand, frees[chosen[0]])
-        if self._market is None:
-            opened = frees.count(GPU_MILLI) if request.gpus else frees[chosen[0]] if chosen else 0
+            first = here.frees[chosen[0]]
+            worthless = self._worthless(room.devices[chosen[0]].device.brand, first)
+            opened = first if self._market is None and not request.gpus else 0
         return Spot(
-            elsewhere=far and bool(self.ask.preferred),
+            elsewhere=bool(self.ask.preferred) and here.far(chosen),
+            islands=len(islands),
             worthless=worthless,
-            lost=self._lost(room, frees, chosen),
+            lost=self._lost(here, chosen),
             opened=opened,
-            free=0 if request.gpus and self._market is None else sum(frees),
+            around=self._free(here, islands),
+            free=self._free(here, range(len(room.kinds))),
             node=room.node.name,
             engine=room.node.engine,
             chosen=tuple([room.devices[index] for index in chosen]),
         )
+
+    def _free(self, here: _Here, islands: Collection[int]) -> int:
+        """What is free of these islands, in the unit of ``Spot.around``."""
+        frees = here.frees
+        if len(islands) < len(here.room.kinds):
+            of = here.room.islands
+            frees = tuple([free for index, free in enumerate(frees) if of[index] in islands])
+        if self._request.gpus and self._market is None:
+            return frees.count(GPU_MILLI)
+        return sum(frees)
 
     def _far(self, room: NodeRoom, device: DeviceRoom) -> int:
         """Which devices a Job takes first."""
@@ -294,11 +365,11 @@ class Look:
             return 0
         return self._market.worthless(brand, free, self._request.share_milli(brand.memory_mib))
 
-    def _lost(self, room: NodeRoom, frees: Frees, chosen: Sequence[int]) -> int:
+    def _lost(self, here: _Here, chosen: Chosen) -> int:
         """How much more of the node is lost to others if these devices are used."""
         if self._market is None:
             return 0
-        request = self._request
+        request, room, frees = self._request, here.room, here.frees
         after = list(frees)
         for place, index in enumerate(chosen):
             shared = request.shared and not place
@@ -312,7 +383,10 @@ class Look:
 
 def _by_brand(room: NodeRoom, frees: Sequence[int]) -> Free:
     return tuple(
-        [(brand, tuple(sorted([frees[index] for index in those]))) for brand, those in room.brands]
+        [
+            tuple([(brand, tuple(sorted([frees[i] for i in those]))) for brand, those in kinds])
+            for kinds in room.kinds
+        ]
     )
 
 

@@ -113,6 +113,8 @@ class _Reader:
             Device(each.uuid, each.flavor, each.memory_mib, index, each.usable)
             for index, each in enumerate(doc.devices)
         ]
+        number = {index: island for island, each in enumerate(doc.islands) for index in each}
+        devices = [replace(each, island=number.get(each.index, 0)) for each in devices]
         for device in devices:
             if device.uuid in self.devices:
                 raise self._wrong(path, f"{device.uuid} is there twice", "rename one")

@@ -49,6 +49,9 @@ class NodeDoc(Strict):
     """The memory of each."""
     devices: tuple[DeviceDoc, ...] = ()
     """Its GPUs one by one, where they differ."""
+    islands: tuple[tuple[Count, ...], ...] = ()
+    """Which of them NVLink or a NUMA node joins, by number from 0, as ``[[0, 1], [2, 3]]``; all
+    of them, if it is left out."""
     cpu_milli: Count = 0
     """Thousandths of a CPU; 0 = not looked at."""
     memory_mib: Mib = 0
@@ -64,6 +67,13 @@ class NodeDoc(Strict):
     def _one_way(self) -> Self:
         if bool(self.gpus) == bool(self.devices):
             raise ValueError("give its GPUs either as gpus: N or as devices")
+        return self
+
+    @model_validator(mode="after")
+    def _every_one_once(self) -> Self:
+        there = [*range(self.gpus or len(self.devices))]
+        if self.islands and sorted(index for each in self.islands for index in each) != there:
+            raise ValueError(f"name each GPU, 0 to {len(there) - 1}, in one of its islands")
         return self
 
 

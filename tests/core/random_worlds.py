@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from hypothesis import strategies as st
@@ -118,7 +118,10 @@ def _nodes(world: World, sizes: list[int], away: int, cpus: bool) -> None:
         flavor = "a100" if index % 3 == 2 else "h100"
         cpu = 1000 * size if cpus and index % 2 else 0
         usable = index != away
-        world.add(node(f"node{index}", size, flavor=flavor, usable=usable, cpu_milli=cpu))
+        added = node(f"node{index}", size, flavor=flavor, usable=usable, cpu_milli=cpu)
+        isles = 2 if index % 2 else size
+        devices = tuple(replace(each, island=each.index // isles) for each in added.devices)
+        world.add(replace(added, devices=devices))
 
 
 def _parked(world: World, spec: Spec, index: int) -> tuple[Kept, ...]:

@@ -115,7 +115,7 @@ def test_a_mix_makes_one_market() -> None:
 
 def lost(known: Market, cpus: float | None, *millis: int, brand: Brand = H100) -> int:
     cpu = None if cpus is None else round(1000 * cpus)
-    return known.lost(cpu, ((brand, tuple(sorted(millis))),))
+    return known.lost(cpu, (((brand, tuple(sorted(millis))),),))
 
 
 def test_lost_is_what_a_node_full_of_one_shape_leaves() -> None:

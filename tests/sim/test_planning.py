@@ -47,6 +47,17 @@ def test_who_fits_starts_and_who_does_not_is_told_why() -> None:
     assert why["waits_for"] == ["a"]
 
 
+def test_gpus_of_one_island_go_together() -> None:
+    node = "{name: n1, gpus: 4, islands: [[0, 2], [1, 3]]}"
+    assert placed(plan(f"nodes: [{node}]\njobs: [{{id: a, gpus: 2}}]"))["a"] == ["n1/0", "n1/2"]
+
+
+@pytest.mark.parametrize("islands", ["[[0, 1]]", "[[0, 1, 2], [2]]", "[[0, 1, 2, 3]]"])
+def test_each_gpu_is_in_one_island(islands: str) -> None:
+    with pytest.raises(Refusal, match=r"nodes\[0\].*name each GPU, 0 to 2, in one of its islands"):
+        plan(f"nodes: [{{name: n1, gpus: 3, islands: {islands}}}]")
+
+
 def test_an_idle_session_is_told_for_whom_it_leaves() -> None:
     made = plan(WORLD)
     assert made["notices"] == [{"job": "s-1", "reason": "idle", "deadline": 100120.0, "for": "b-2"}]

@@ -246,6 +246,8 @@ class Device:
     """False: unhealthy, or a foreign process is on it."""
     note: str = ""
     """Why it is not usable, for people."""
+    island: int = 0
+    """Which devices of its node are joined more closely than the others (NVLink, NUMA)."""
 
     @property
     def brand(self) -> Brand:

@@ -14,7 +14,7 @@ from math import exp
 from ...core.fragmentation import Shape
 from ...core.ledger import NOW, DeviceRoom, Ledger, NodeRoom
 from ...core.model import GPU_MILLI, Job, Node, Placement, Request
-from ...core.placement import Spot, cut
+from ...core.placement import cut
 
 Score = Callable[[NodeRoom, Request, tuple[DeviceRoom, ...]], int]
 """What it costs to use these devices of a node; the smallest is the best."""
@@ -94,8 +94,7 @@ def _chooser(
         if not known:
             return None
         _, room, chosen = min(known, key=lambda found: found[0])
-        node = room.node
-        return cut(Spot(False, 0, 0, 0, 0, node.name, node.engine, chosen), request)
+        return cut(room.node.name, [each.device for each in chosen], request)
 
     return choose
 
