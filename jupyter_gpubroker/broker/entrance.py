@@ -98,16 +98,18 @@ class Entrance:
         waiting += sum(_takes_place(job, counts) for job in self.made)
         return waiting - (self.replaced is not None and _takes_place(self.replaced, counts))
 
-    def _possible(self, request: Request, limits: Class) -> None:
-        """Refusal if it can never run here. What has been found possible stays so until the
-        machines are others."""
+    def _possible(self, request: Request, limits: Class) -> Request:
+        """The same Request, one object for all that are equal; Refusal if it can never run
+        here. What has been found possible stays so until the machines are others."""
         world = self.batch.world
-        question = (request, limits)
-        if question not in world.possible:
-            possible(request, tuple(world.nodes.values()), limits)
-            if len(world.possible) >= POSSIBLE_MAX:
-                world.possible.clear()
-            world.possible[question] = None
+        known = world.possible.get((request, limits))
+        if known is not None:
+            return known
+        possible(request, tuple(world.nodes.values()), limits)
+        if len(world.possible) >= POSSIBLE_MAX:
+            world.possible.clear()
+        world.possible[request, limits] = request
+        return request
 
     def make(self, asked: i.Submit | i.OpenSession) -> Job:
         """A QUEUED Job of what is asked for; Refusal if it can never run or is one too many."""
@@ -116,7 +118,7 @@ class Entrance:
         limits = self._class(asked.class_name, kind)
         queue = self._queue(asked.queue, asked.groups)
         request = with_time(asked.request, limits)
-        self._possible(request, limits)
+        request = self._possible(request, limits)
         affordable(request, queue, world.policy, world.nodes)
         self._room(user, limits, queue)
         now = self.batch.now

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from typing import TypeVar
 
-from ..core.model import LEASED, TERMINAL, WAITING, Job, JobId, Kind, Seconds
+from ..core.model import LEASED, TERMINAL, WAITING, Job, JobId, Kind, Request, Seconds, State
+
+K = TypeVar("K")
 
 STALE_MAX = 1000
 """Deadlines that are true no longer, beyond one for each Job, before they are swept out."""
@@ -27,16 +30,17 @@ class Index:
     """Those that hold GPUs."""
     waiting: dict[Line, int] = field(default_factory=dict)
     """How many wait, held ones included; never 0."""
+    requests: dict[Request, int] = field(default_factory=dict)
+    """What waits or runs, and of how many Jobs; never 0."""
     _deadlines: list[tuple[Seconds, JobId]] = field(default_factory=list)
     """A heap; an entry counts if it is its Job's deadline still."""
 
     def put(self, job: Job) -> None:
         """A new or changed Job."""
         before = self.alive.get(job.id)
-        if before is not None and before.state in WAITING:
+        if before is not None:
             self._count(before, -1)
-        if job.state in WAITING:
-            self._count(job, 1)
+        self._count(job, 1)
         living = job.state not in TERMINAL
         _keep(self.alive, job, living)
         _keep(self.sessions, job, living and job.kind is Kind.SESSION)
@@ -74,12 +78,18 @@ class Index:
         return None
 
     def _count(self, job: Job, change: int) -> None:
-        line = (job.user, job.class_name, job.queue)
-        count = self.waiting.get(line, 0) + change
-        if count:
-            self.waiting[line] = count
-        else:
-            del self.waiting[line]
+        if job.state in WAITING:
+            _add(self.waiting, (job.user, job.class_name, job.queue), change)
+        if job.state is State.QUEUED or job.lease is not None:
+            _add(self.requests, job.request, change)
+
+
+def _add(counts: dict[K, int], key: K, change: int) -> None:
+    count = counts.get(key, 0) + change
+    if count:
+        counts[key] = count
+    else:
+        del counts[key]
 
 
 def _keep(jobs: dict[JobId, Job], job: Job, wanted: bool) -> None:

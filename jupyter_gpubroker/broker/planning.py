@@ -52,8 +52,8 @@ def judge_all(batch: Batch) -> tuple[Mapping[JobId, Idle], Seconds | None]:
     world = batch.world
     idle: dict[JobId, Idle] = {}
     next_look: Seconds | None = None
-    for job in world.living():
-        if job.kind is not Kind.SESSION or job.state not in (State.RUNNING, State.DRAINING):
+    for job in [*world.sessions.values()]:
+        if job.state not in (State.RUNNING, State.DRAINING):
             continue
         found = judge(world, job, batch.now)
         if found.idle is not None:
@@ -86,6 +86,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         memory_mib=dict(world.memory_mib),
         quarantined=tuple(world.quarantined),
         barred=_barred(world),
+        requests=dict(world.index.requests),
         reserve=world.demand.sessions(world.policy, world.usable_nodes().values(), now),
     )
 
@@ -106,9 +107,14 @@ def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
 
 
 def _barred(world: World) -> Mapping[JobId, Why]:
+    """A batch Job only where a broken policy has been replaced by the default one."""
     busy = {job.server: job for job in world.leased() if job.server}
     barred = {}
-    for job in world.alive.values():
+    known = all(
+        class_ in world.policy.classes and queue in world.policy.queues
+        for _, class_, queue in world.index.waiting
+    )
+    for job in world.sessions.values() if known else world.alive.values():
         if job.state is not State.QUEUED:
             continue
         if job.class_name not in world.policy.classes:

@@ -10,7 +10,7 @@ from math import inf
 
 from . import why as reasons
 from .leaving import notice_id
-from .ledger import SOON, Claim, Column, Ledger, View, lease_of
+from .ledger import SOON, Claim, Column, Ledger, View, lease_of, leased
 from .line import priority
 from .model import (
     LEAVING,
@@ -22,6 +22,7 @@ from .model import (
     Placement,
     Plan,
     Policy,
+    Request,
     Reservation,
     Seconds,
     Snapshot,
@@ -42,6 +43,10 @@ class Failure(Enum):
     NO_ROOM = auto()
     KEPT_BACK = auto()
     """There is room that is kept for sessions."""
+
+
+Equal = tuple[str, str, tuple[tuple[str, ...], ...], Request]
+"""Class, queue, groups that are limited, and Request."""
 
 
 class Cycle:
@@ -72,11 +77,16 @@ class Cycle:
         """Flavor -> the first that lacks such GPUs, for whom they are kept free."""
         self._notices: dict[JobId, Notice] = {}
         self._failed: dict[tuple[str, Kind, ShapeKey, View], Failure] = {}
-        leaving = [job for _, job in sorted(snapshot.jobs.items()) if job.state in LEAVING]
+        self._vain: dict[Equal, Job] = {}
+        """Equal Jobs that lack GPUs, see ``waits_in_vain``."""
+        self._leased = leased(snapshot)
+        leaving = [job for job in self._leased if job.state in LEAVING]
         self.recalled = [job for job in leaving if recallable(job)]
         """Told to leave, and so far in this cycle nobody needs it."""
         self.leaving = [job for job in leaving if not recallable(job)]
         """In ``soon`` what they hold is free."""
+        self._awaited = {job.notice.for_job: True for job in leaving if job.notice is not None}
+        """For whom they leave."""
         self._left_by = max((job.deadline or inf for job in leaving), default=snapshot.now)
         """When all who leave have left."""
         for job in self.leaving:
@@ -95,6 +105,16 @@ class Cycle:
             other = self.snapshot.jobs[id_]
             if id_ == job.id or self._is_overtaken(other, job):
                 self._unclaim(other)
+
+    def waits_in_vain(self, job: Job) -> bool:
+        """True if an equal one has had its turn, waits for GPUs, and nothing was given back
+        since: it would be the same."""
+        equal = self._equal(job) if self._vain else None
+        if equal is None or equal not in self._vain:
+            return False
+        if self._vain[equal].id in self.kept_back:
+            self.kept_back[job.id] = True
+        return True
 
     def bars(self, job: Job) -> bool:
         """Step 2."""
@@ -166,7 +186,7 @@ class Cycle:
     def place(self, job: Job, placement: Placement) -> None:
         """The Job starts."""
         self.ledger.take(placement, job.request, self.end(job, self.snapshot.now))
-        self.limits.admit(job)
+        self._admit(job)
         self.placed[job.id] = (job, placement)
 
     def grant(self, job: Job, way: Way) -> None:
@@ -198,15 +218,17 @@ class Cycle:
         start = self._start(job, way.victims)
         self.ledger.promise(way.placement, job.request, self.end(job, start))
         self.starts[job.id] = start
-        self.limits.admit(job)
+        self._admit(job)
         self.promised[job.id] = (job, way.placement)
         self.until[job.id] = deadline
         if any(amount.soon > soon for amount, soon in zip(theirs, before, strict=True)):
-            self._failed.clear()  # they leave more than it takes
+            self._try_again()  # they leave more than it takes
 
     def block(self, job: Job) -> None:
         """Step 6. The first that lacks GPUs of a flavor gets a Reservation: the place that is
         free for it first when all Leases last as long as they may."""
+        if (equal := self._equal(job)) is not None:
+            self._vain[equal] = job
         if any(flavor in self._heads for flavor in self._flavors(job)):
             return
         view = self.ledger.view(Column.SOON, inf)
@@ -243,7 +265,7 @@ class Cycle:
         stay = dict.fromkeys(job.id for job in self.recalled)
         found = [
             Holding(job, lease.placement, lease.expires if job.id in stay else ends(job) or inf)
-            for job in self.snapshot.jobs.values()
+            for job in self._leased
             if (lease := job.lease) is not None and job.id not in gone
         ]
         for job, placement in self.placed.values():
@@ -333,7 +355,7 @@ class Cycle:
                 self.recalled.append(other)
             else:
                 self.leaving.append(other)
-        self._failed.clear()
+        self._try_again()
 
     def _kept_for(self, job: Job) -> list[Job]:
         """Those with a Reservation that begins before the Job ends: what they may use of a limit
@@ -374,6 +396,28 @@ class Cycle:
         known = job.reserved.start if job.reserved and job.reserved.promised else self._left_by
         return max([now, known, *graces])
 
+    def _admit(self, job: Job) -> None:
+        """It counts against limits, which may bar others now that lacked only GPUs before."""
+        self.limits.admit(job)
+        if self.limits.groups(job):
+            share = self.limits.share_one
+            self._vain = {equal: it for equal, it in self._vain.items() if not share(job, it)}
+
+    def _try_again(self) -> None:
+        """Something was given back: who failed may not fail now."""
+        self._failed.clear()
+        self._vain.clear()
+
+    def _equal(self, job: Job) -> Equal | None:
+        """Equal for those of whom one starts only where and when any other would; ``None`` for
+        one that has no equals."""
+        past = job.served or job.extended or job.gpu_seconds or job.avoid
+        if job.kind is Kind.SESSION or past or job.reserved is not None:
+            return None
+        if job.id in self.snapshot.barred or job.id in self._awaited:
+            return None
+        return job.class_name, job.queue, self.limits.groups(job), job.request
+
     def _has_failed(self, step: str, job: Job, view: View) -> bool:
         """True if an equal Request failed at that step, and nothing was given back since."""
         return self._failure(step, job, view) is not None
@@ -401,11 +445,13 @@ class Cycle:
         jobs, now = self.snapshot.jobs, self.snapshot.now
         if self.placed and len(self.line) > self.policy.jobs_considered:
             return now
-        if any(self._is_free_after_all(job) for job in self.line):
+        if any(job.reserved and self._is_free_after_all(job) for job in self.line):
             return now  # others were denied it
         shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
-        avoided = [until for job in self.line for _, until in job.avoid]
-        aged = [job.eligible + self.policy.max_age for job in self.line]
+        avoided = [until for job in self.line if job.avoid for _, until in job.avoid]
+        young = now - self.policy.max_age
+        eligible = min((job.eligible for job in self.line if job.eligible > young), default=inf)
+        aged = [eligible + self.policy.max_age] if eligible < inf else []
         budgets = [] if self.limits.next is None else [self.limits.next]
         times = (*shields, *avoided, *aged, *budgets)
         return min((time for time in times if time > now), default=None)

@@ -10,7 +10,7 @@ Reservation from ``then``. What is unusable or quarantined is in no column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -19,7 +19,6 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from .model import (
     GPU_MILLI,
-    LEASED,
     Brand,
     Device,
     Job,
@@ -177,9 +176,8 @@ class Ledger:
         self._log: list[tuple[Amount, int, int, int]] = []
         self._moved: list[int] = []
         self._tables: dict[Hashable, _Table[Any]] = {}
-        for job in snapshot.jobs.values():
-            if job.state in LEASED:
-                self._book(lease_of(job).placement, job.request)
+        for job in leased(snapshot):
+            self._book(lease_of(job).placement, job.request)
         for quarantined in snapshot.quarantined:
             self._book(quarantined.shares, None)
         for room in self.rooms:
@@ -290,20 +288,47 @@ class Ledger:
                     amount.then -= then
                     self._moved.append(amount.home)
 
-    def table(self, question: Hashable, answer: Callable[[NodeRoom], T]) -> list[T]:
+    def open(self, view: View) -> list[int]:
+        """The indexes of the rooms that have a part of a device free in that view: on a full
+        cluster few, and no other can serve who wants GPUs."""
+        frees = self.frees(view)
+        answers = self.table(("open", view), lambda room: any(frees[room.index]))
+        return [index for index, answer in enumerate(answers) if answer]
+
+    def frees(self, view: View) -> list[tuple[int, ...]]:
+        """Free milli of the devices of each room."""
+        return self.table(view, lambda room: room.frees(view))
+
+    def table(
+        self,
+        question: Hashable,
+        answer: Callable[[NodeRoom], T],
+        among: Sequence[int] | None = None,
+    ) -> list[T]:
         """What each room answers, by its index; asked again only where anything moved since
-        the question was put last. The answer may depend on room and question alone."""
+        the question was put last. The answer may depend on room and question alone.
+
+        ``among``: the rooms to ask where the question is new; ``None`` is the answer of others,
+        as it would be if they were asked."""
         if len(self._moved) > MOVES:
             self._moved.clear()
             self._tables.clear()
         known: _Table[T] | None = self._tables.get(question)
         if known is None:
-            known = self._tables[question] = _Table([answer(room) for room in self.rooms])
+            known = self._tables[question] = _Table(self._asked(answer, among))
         else:
             for index in dict.fromkeys(self._moved[known.seen :]):
                 known.answers[index] = answer(self.rooms[index])
         known.seen = len(self._moved)
         return known.answers
+
+    def _asked(self, answer: Callable[[NodeRoom], T], among: Sequence[int] | None) -> list[T]:
+        if among is None:
+            return [answer(room) for room in self.rooms]
+        answers: list[Any] = [None] * len(self.rooms)
+        for index in among:
+            answers[index] = answer(self.rooms[index])
+        return answers
 
     def amounts(
         self, placement: Placement, request: Request | None
@@ -337,6 +362,12 @@ def lease_of(job: Job) -> Lease:
     """The Lease of a Job in a state that has one."""
     assert job.lease is not None, job
     return job.lease
+
+
+def leased(snapshot: Snapshot) -> list[Job]:
+    """The Jobs that hold GPUs, by id."""
+    found = [job for job in snapshot.jobs.values() if job.lease is not None]
+    return sorted(found, key=lambda job: job.id)
 
 
 def _room(node: Node, index: int) -> NodeRoom:

@@ -11,7 +11,7 @@ islands with the fewest free ones. Last come the names of nodes and the indexes 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +19,6 @@ from .fragmentation import Free, Mix, Shape, market, mix
 from .ledger import DeviceRoom, Ledger, NodeRoom, View
 from .model import (
     GPU_MILLI,
-    LEASED,
     Brand,
     Device,
     Job,
@@ -59,15 +58,26 @@ class Packing:
         known: Mix = ()
         if policy.placement is PlacementRule.FRAGMENTATION:
             counts: dict[Shape, int] = {}
-            for job in snapshot.jobs.values():
-                if job.state is State.QUEUED or job.state in LEASED:
-                    shape = Shape.of(job.request)
-                    counts[shape] = counts.get(shape, 0) + job.request.nodes
+            requests = snapshot.requests
+            if requests is None:
+                requests = requests_of(snapshot.jobs.values())
+            for request, number in requests.items():
+                shape = Shape.of(request)
+                counts[shape] = counts.get(shape, 0) + number * request.nodes
             known = mix(counts)
         reserved = {
             job.id: job.reserved.placement for job in snapshot.jobs.values() if job.reserved
         }
         return cls(snapshot.now, policy.placement, known, reserved)
+
+
+def requests_of(jobs: Iterable[Job]) -> Mapping[Request, int]:
+    """See ``Snapshot.requests``."""
+    found: dict[Request, int] = {}
+    for job in jobs:
+        if job.state is State.QUEUED or job.lease is not None:
+            found[job.request] = found.get(job.request, 0) + 1
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +160,13 @@ def fit(ledger: Ledger, job: Job, view: View, packing: Packing) -> Placement | N
     The nodes of a gang are distinct and of one engine, in the order of their names.
     """
     look = Look(Ask.of(job, packing), view, packing)
-    frees = ledger.table(view, lambda room: room.frees(view))
-    question = view, packing.rule, packing.mix, look.shape, job.request.host_memory_mib
-    answers = ledger.table(question, lambda room: look.search(room, frees[room.index], plain=True))
+    frees = ledger.frees(view)
+    wants_gpus = job.request.gpus or job.request.shared
+    answers = ledger.table(
+        (view, packing.rule, packing.mix, look.shape, job.request.host_memory_mib),
+        lambda room: look.search(room, frees[room.index], plain=True),
+        ledger.open(view) if wants_gpus else None,
+    )
     if not look.ask.plain:
         answers = [look.among(room, answers[room.index]) for room in ledger.rooms]
     return gang([found for found in answers if found is not None], job.request)

@@ -13,10 +13,9 @@ from enum import Enum
 from functools import reduce
 
 from .amounts import words_gpus
-from .ledger import lease_of
+from .ledger import lease_of, leased
 from .model import (
     GPU_MILLI,
-    LEASED,
     Blocked,
     Budget,
     Job,
@@ -170,13 +169,13 @@ class Limits:
         self._groups: dict[tuple[str, ...], dict[JobId, _Held]] = {}
         self._sums: dict[tuple[str, ...], int] = {}
         self._ended: dict[tuple[tuple[str, ...], int], float] = {}
+        self._limiting: dict[tuple[str, str, str], tuple[tuple[str, ...], ...]] = {}
         self.next: Seconds | None = None
         """When a budget that barred somebody begins anew."""
-        for _, job in sorted(snapshot.jobs.items()):
-            if job.state in LEASED:
-                lease = lease_of(job)
-                cost = lease.milli * (lease.expires - lease.since)
-                self._add(_Held(job, lease.milli, lease.since, cost))
+        for job in leased(snapshot):
+            lease = lease_of(job)
+            cost = lease.milli * (lease.expires - lease.since)
+            self._add(_Held(job, lease.milli, lease.since, cost))
 
     def admit(self, job: Job) -> None:
         """The Job starts, or was promised where it will."""
@@ -199,11 +198,20 @@ class Limits:
             bars += [] if bar is None else [bar]
         return reduce(_both, bars) if bars else None
 
+    def groups(self, job: Job) -> tuple[tuple[str, ...], ...]:
+        """The groups against whose limits the Job counts: the same for all Jobs that are barred
+        together."""
+        account = (job.class_name, job.queue, job.user)
+        if account not in self._limiting:
+            groups = [limit.group for limit in limits_of(job, self._policy)]
+            groups += [item.group for item in budgets_of(job.queue, job.user, self._policy)]
+            self._limiting[account] = tuple(dict.fromkeys(groups))
+        return self._limiting[account]
+
     def share_one(self, job: Job, other: Job) -> bool:
         """True if both count against the same limit."""
-        groups = [limit.group for limit in limits_of(job, self._policy)]
-        groups += [item.group for item in budgets_of(job.queue, job.user, self._policy)]
-        return any(group in groups for group in _groups(other))
+        groups = self.groups(job)
+        return bool(groups) and any(group in groups for group in _groups(other))
 
     def _add(self, held: _Held) -> None:
         for group in _groups(held.job):

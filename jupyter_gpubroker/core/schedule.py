@@ -20,7 +20,7 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Plan:
     for job in line[: policy.jobs_considered]:
         # 2. Who may not start now, whatever is free: no server yet, or a limit.
         cycle.decide(job)
-        if cycle.bars(job):
+        if cycle.waits_in_vain(job) or cycle.bars(job):
             continue
         # 3. It fits now, and takes nothing that was promised or reserved: it starts.
         if (placement := cycle.fits_now(job)) is not None:

@@ -19,6 +19,7 @@ from jupyter_gpubroker.core.model import (
     Share,
     State,
 )
+from jupyter_gpubroker.core.placement import requests_of
 
 LEASE = Lease("toy", (Share("n1", "GPU-1", 1000),), 1, 0.0, 60.0, Mode.HOSTED)
 
@@ -32,7 +33,7 @@ def job(number: int, state: State, until: float) -> Job:
         f"user-{number % 2}",
         "default",
         "batch",
-        Request(gpus=1),
+        Request(gpus=1 + number % 2),
         state=state,
         until=None if state in TERMINAL or (state is State.QUEUED and number % 2) else until,
         lease=LEASE if leased else None,
@@ -46,7 +47,8 @@ JOBS = st.builds(job, st.integers(0, 5), st.sampled_from(State), st.integers(1, 
 def looked_up(index: Index) -> tuple[object, ...]:
     """All that a turn can learn from it, in no order."""
     names = (index.alive, index.sessions, index.leases)
-    return (*(sorted(each.items()) for each in names), index.waiting, index.next_deadline())
+    counts = (index.waiting, index.requests)
+    return (*(sorted(each.items()) for each in names), *counts, index.next_deadline())
 
 
 @given(changes=st.lists(JOBS, max_size=40), now=st.integers(0, 10).map(float))
@@ -55,6 +57,7 @@ def test_it_equals_one_that_is_made_anew(changes: list[Job], now: float) -> None
     for change in changes:
         carried.put(change)
         jobs[change.id] = change
+    assert carried.requests == requests_of(jobs.values())
     anew = Index()
     for change in jobs.values():
         anew.put(change)

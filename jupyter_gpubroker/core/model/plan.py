@@ -52,6 +52,8 @@ class Snapshot:
     quarantined: tuple[Quarantined, ...] = ()
     barred: Mapping[JobId, Why] = field(default_factory=dict)
     """Waiting Jobs that must not be placed now, whatever is free."""
+    requests: Mapping[Request, int] | None = None
+    """What waits or runs, and of how many Jobs, where that is known; else it is counted."""
     reserve: tuple[Request, ...] = ()
     """Sessions that batch leaves room for, the largest first."""
 

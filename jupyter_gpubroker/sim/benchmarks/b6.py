@@ -10,7 +10,7 @@ tenth GPU is a session's that is idle: then each decision looks for victims.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -18,6 +18,7 @@ from time import perf_counter
 from typing import Any
 
 from ... import policy as policies
+from ...broker.index import Index
 from ...core import events as e
 from ...core.lifecycle import advance
 from ...core.model import (
@@ -52,13 +53,13 @@ IDLE = 0.1
 QUEUES = 4
 SHAPES = (
     *(
-        Request(nodes=nodes, gpus=gpus, cpu_milli=1000 * cpus, flavors=flavors)
+        Request(nodes, gpus, cpu_milli=1000 * cpus, flavors=flavors, time_limit=3600.0)
         for nodes, gpus in ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (1, 3), (2, 4))
         for cpus in (4, 8, 12)
         for flavors in ((), ("small",))
     ),
-    Request(gpu_milli=500),
-    Request(gpu_milli=250),
+    Request(gpu_milli=500, time_limit=3600.0),
+    Request(gpu_milli=250, time_limit=3600.0),
 )
 """Fifty; each is asked for in every queue."""
 SIZES = ((125, 1_000), (312, 2_500), (625, 5_000), (1_250, 10_000), (2_500, 20_000))
@@ -86,7 +87,8 @@ class Crowd:
     nodes: dict[str, Node]
     draw: random.Random
     now: Seconds = 1e6
-    jobs: dict[JobId, Job] = field(default_factory=dict)
+    index: Index = field(default_factory=Index)
+    """As the broker carries it from decision to decision."""
     idle: dict[JobId, Idle] = field(default_factory=dict)
     made: int = 0
 
@@ -107,7 +109,18 @@ class Crowd:
 
     def snapshot(self) -> Snapshot:
         """What ``schedule`` reads."""
-        return Snapshot(self.now, self.nodes, dict(self.jobs), idle=dict(self.idle))
+        return Snapshot(
+            self.now,
+            self.nodes,
+            dict(self.jobs),
+            idle=dict(self.idle),
+            requests=dict(self.index.requests),
+        )
+
+    @property
+    def jobs(self) -> Mapping[JobId, Job]:
+        """All of them."""
+        return self.index.alive
 
     def goes_on(self) -> None:
         """A minute later, with as many new Jobs as have ended."""
@@ -116,9 +129,10 @@ class Crowd:
         leaving = [job for job in leased if job.state is not State.RUNNING]
         count = max(1, round(CHANGED * len(self.jobs) / 2))
         ending = {job.id: job for job in (*leaving, *self.draw.sample(leased, count))}
-        for job_id in ending:
-            del self.jobs[job_id]
-            self.idle.pop(job_id, None)
+        for job in ending.values():
+            gone = replace(job, state=State.CANCELLED, lease=None, notice=None, stages=())
+            self.index.put(replace(gone, until=None))
+            self.idle.pop(job.id, None)
         for _ in range(count):
             self._waits()
 
@@ -139,7 +153,7 @@ class Crowd:
         return 1000 * took
 
     def _apply(self, job_id: JobId, event: e.Event) -> None:
-        self.jobs[job_id], _ = advance(self.jobs[job_id], event, self.now)
+        self.index.put(advance(self.jobs[job_id], event, self.now)[0])
 
     def _job(self, kind: Kind, request: Request, class_name: str) -> Job:
         self.made += 1
@@ -154,19 +168,19 @@ class Crowd:
         return Lease("crowd", placement, attempt, self.now, self.now + limit, mode)
 
     def _waits(self) -> None:
-        job = self._job(Kind.BATCH, replace(self.draw.choice(SHAPES), time_limit=3600.0), "batch")
-        self.jobs[job.id] = job
+        job = self._job(Kind.BATCH, self.draw.choice(SHAPES), "batch")
+        self.index.put(job)
 
     def _running(self, node: Node, devices: tuple[Device, ...]) -> None:
         job = self._job(Kind.BATCH, Request(gpus=len(devices), time_limit=3600.0), "batch")
         places = tuple(Share(node.name, device.uuid, 1000, MEMORY_MIB) for device in devices)
         lease = self._lease(places, 1, Mode.HOSTED, self.draw.uniform(600.0, 7200.0))
-        self.jobs[job.id] = replace(job, state=State.RUNNING, attempt=1, lease=lease)
+        self.index.put(replace(job, state=State.RUNNING, attempt=1, lease=lease))
 
     def _session(self, node: Node, device: Device, policy: Policy) -> None:
         job = self._job(Kind.SESSION, Request(gpus=1), "interactive")
         terms = replace(policy.classes["interactive"].terms, park=((StageName.PARK, 60.0),))
-        self.jobs[job.id] = replace(
+        started = replace(
             job,
             terms=terms,
             state=State.RUNNING,
@@ -177,6 +191,7 @@ class Crowd:
                 (Share(node.name, device.uuid, 1000, MEMORY_MIB),), 1, Mode.HELD, 8 * 3600.0
             ),
         )
+        self.index.put(started)
         self.idle[job.id] = Idle(self.now - 3600.0, self.draw.randrange(MEMORY_MIB))
 
 
