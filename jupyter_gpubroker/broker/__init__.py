@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ..core import events as e
 from ..core.model import Conflict, Mode, Seconds, StageName
@@ -72,6 +73,8 @@ class Broker:
         if batch.changed or planned or self._stale:
             self._plan_next = plan(batch, self.ladders)
             self._stale = False
+        elif batch.look_at < inf and self.world.index.waiting:
+            self._plan_next = min(self._plan_next or inf, batch.look_at)
         duties, again = due(self.world, extra, now)
         next_deadline = self.world.index.next_deadline()
         times = (self._plan_next, again, overdue, silent, next_deadline)

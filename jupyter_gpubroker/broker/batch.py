@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from ..core import events as e
 from ..core.lifecycle import advance
@@ -66,6 +67,8 @@ class Batch:
     forget_before: Seconds | None = None
     changed: bool = False
     """Something the scheduler looks at changed."""
+    look_at: Seconds = inf
+    """When the scheduler should look again for what has not changed anything yet."""
 
     def apply(
         self, job_id: JobId, event: e.Event, actor: str, facts: Mapping[str, object] | None = None
@@ -75,7 +78,11 @@ class Batch:
         after, effects = advance(before, event, self.now)
         if after == before and not effects:
             return before
-        self.put(after)
+        self._put(after)
+        if not isinstance(event, e.Prepared | e.Started) or before.state is not State.STARTING:
+            self.changed = True
+        elif after.state is State.RUNNING:  # it had its GPUs before, and is left alone for a while
+            self.look_at = min(self.look_at, after.shield_until)
         for effect in effects:
             self._effect(after, effect)
         told = _facts(before, after, event) | dict(facts or {})
@@ -86,10 +93,13 @@ class Batch:
 
     def put(self, job: Job) -> None:
         """A new or changed Job."""
+        self._put(job)
+        self.changed = True
+
+    def _put(self, job: Job) -> None:
         self.world.demand.saw(self.world.jobs.get(job.id), job, self.now)
         self.world.put(job)
         self.dirty[job.id] = job
-        self.changed = True
 
     def journal(self, actor: str, event: str, job: Job | None, facts: Mapping[str, object]) -> None:
         """One more line; seq goes on without holes."""

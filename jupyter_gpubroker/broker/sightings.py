@@ -165,7 +165,8 @@ def _has_news(job: Job, report: Report) -> bool:
 def _held(batch: Batch, job: Job, engine: str, report: Report) -> None:
     if batch.world.memory_mib.get(job.id) != report.memory_mib:
         batch.world.memory_mib[job.id] = report.memory_mib
-        batch.changed = True
+        # It says what parking costs, of those who may be asked to.
+        batch.changed |= job.id in batch.world.idle or job.state is State.DRAINING
     if report.phase is Phase.EXITED and job.state is State.STOPPING:
         kept = tuple(replace(item, attempt=job.attempt, server=job.server) for item in report.kept)
         batch.apply(job.id, e.Freed(job.attempt, kept), f"engine:{engine}")

@@ -149,7 +149,7 @@ class Cycle:
 
     def promise(self, job: Job) -> Way | None:
         """Step 4. Not for who could start now but for the sessions that may come."""
-        if job.id in self.kept_back:
+        if job.id in self.kept_back or not (self.leaving or self.recalled or self._leave_for):
             return None
         victims = self._victims(job) if self.recalled else ()
         own = [victim for victim in victims if victim.told <= Told.WHERE_PROMISED]

@@ -89,7 +89,7 @@ Claim = tuple[tuple[Amount, int], ...]
 """What was taken from ``soon`` of each Amount."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # frozen ones are slow to make, and each cycle makes all
 class DeviceRoom:
     """What is free on one usable device."""
 
@@ -99,7 +99,7 @@ class DeviceRoom:
     """MiB."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class NodeRoom:
     """What is free on one usable node; ``None`` where the node does not report it."""
 
@@ -116,7 +116,15 @@ class NodeRoom:
 
     def frees(self, view: View) -> tuple[int, ...]:
         """Free milli of each device."""
-        return tuple([room.milli.free(view) for room in self.devices])
+        amounts = [room.milli for room in self.devices]
+        if view.column is Column.BOTH:
+            found = [it.now if it.now < it.soon else it.soon for it in amounts]
+        else:
+            found = [it.now if view.column is Column.NOW else it.soon for it in amounts]
+        for index, it in enumerate(amounts):
+            if it.start <= view.late and it.then < found[index]:
+                found[index] = max(0, it.then)
+        return tuple(found)
 
     def milli(self, view: View) -> int:
         """Free milli of all its devices together."""

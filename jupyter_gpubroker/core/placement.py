@@ -168,7 +168,11 @@ def fit(ledger: Ledger, job: Job, view: View, packing: Packing) -> Placement | N
         ledger.open(view) if wants_gpus else None,
     )
     if not look.ask.plain:
-        answers = [look.among(room, answers[room.index]) for room in ledger.rooms]
+        named = dict.fromkeys([look.ask.node, *(name for name, _ in look.ask.preferred)])
+        answers = [
+            look.among(room, found) if found is not None or room.node.name in named else None
+            for room, found in zip(ledger.rooms, answers, strict=True)
+        ]
     return gang([found for found in answers if found is not None], job.request)
 
 

@@ -171,11 +171,12 @@ class Reserve:
     def _could_never(self, job: Job) -> bool:
         """True if not even an empty cluster had room for both: such a Job is not held up."""
         request = job.request
+        wanted = request.gpus + request.shared
+        able = sum(len(room.devices) >= wanted for room in self._ledger.rooms)
+        if not request.flavors and able - len(self.sessions) >= request.nodes:
+            return False  # each session is on one node at most
         if request not in self._never:
-            able = sum(_is_able(room.node, request) for room in self._ledger.rooms)
-            # Each session is on one node at most.
-            enough = able - len(self.sessions) >= request.nodes
-            self._never[request] = not enough and not self._fits_empty(job)
+            self._never[request] = not self._fits_empty(job)
         return self._never[request]
 
     def _fits_empty(self, job: Job) -> bool:
@@ -195,19 +196,11 @@ def _is_its_own(job: Job, placement: Placement) -> bool:
     return bool(known) and all(share in known for share in placement)
 
 
-def _is_able(node: Node, request: Request) -> bool:
-    """True if the node has as many GPUs as one node of the Request needs."""
-    fitting = sum(
-        device.usable and (not request.flavors or device.flavor in request.flavors)
-        for device in node.devices
-    )
-    return fitting >= request.gpus + request.shared
-
-
 def room_for(ledger: Ledger, sessions: Sequence[Request], view: View, at: Seconds) -> int:
     """Milli-GPU of those sessions that fit together, one after the other as they come."""
     if all(map(_is_plain, sessions)):
-        free = ledger.table(("whole", view), lambda room: room.frees(view).count(GPU_MILLI))
+        frees = ledger.table(view, lambda room: room.frees(view))
+        free = ledger.table(("whole", view), lambda room: frees[room.index].count(GPU_MILLI))
         return GPU_MILLI * _whole(free, sessions)
     packing, found = Packing(at, PlacementRule.BEST_FIT), 0
     with ledger.trial():

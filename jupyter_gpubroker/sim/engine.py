@@ -107,6 +107,8 @@ class Engine:
     uses: dict[Process, Use] = field(default_factory=dict)
     hidden: dict[str, str] = field(default_factory=dict)
     """Machines that are down or cut off -> the sentence about it."""
+    _news: dict[Key, None] = field(default_factory=dict)
+    """Runs that changed since ``watch`` was asked."""
     _forgotten: dict[Key, bool] = field(default_factory=dict)
     _pids: int = 100
 
@@ -128,7 +130,7 @@ class Engine:
         run = self.runs[key]
         if run.mode is Mode.HELD and not run.ended and not run.asked:
             self._restore(run, duty.kept)
-        self.changed()
+        self._changed(key)
 
     def refuse(self, key: Key) -> bool:
         """Decline a start, for good; False where it has started already."""
@@ -146,7 +148,7 @@ class Engine:
             self._signal(run, act)
         else:
             self._take(run, act)
-        self.changed()
+        self._changed(key)
 
     def forget(self, key: Key) -> None:
         """The end of this key has been recorded."""
@@ -168,6 +170,12 @@ class Engine:
         reports = {key: self._report(run) for key, run in self.runs.items() if run.recorded}
         parked = (use for use in self.uses.values() if use.parked)
         return Poll(began, reports, self.settle, tuple(self._image(use) for use in parked))
+
+    def watch(self) -> list[Report]:
+        """Of those that changed since it was asked last: what ``poll`` would hold too."""
+        runs = [self.runs[key] for key in self._news if key in self.runs]
+        self._news.clear()
+        return [self._report(run) for run in runs if run.recorded]
 
     # --- what happens to machines ---------------------------------------------------------
 
@@ -223,16 +231,14 @@ class Engine:
             self._pids += 1
             process = Process(self._pids, int(self.agenda.now))
             self.uses[process] = Use(process, kernel, run.server, key, run.placement, boots)
-            self.changed()
+            self._changed(key)
         return True
 
     def unbind(self, server: str) -> None:
         """The server's kernels are restarted without GPUs, or end."""
         theirs = [process for process, use in self.uses.items() if use.server == server]
         for process in theirs:
-            del self.uses[process]
-        if theirs:
-            self.changed()
+            self._changed(self.uses.pop(process).key)
 
     # --- the truth ------------------------------------------------------------------------
 
@@ -268,9 +274,13 @@ class Engine:
                 self.agenda.after(work.pending, lambda: self._up(run))
             self.agenda.after(work.pending + work.seconds, lambda: self._done(run, work.code))
 
+    def _changed(self, key: Key) -> None:
+        self._news[key] = None
+        self.changed()
+
     def _up(self, run: Run) -> None:
         run.running = True
-        self.changed()
+        self._changed(run.key)
 
     def _done(self, run: Run, code: int) -> None:
         if not run.ended and len(run.parts) == len(nodes_of(run.placement)):
@@ -280,7 +290,7 @@ class Engine:
     def _end(self, run: Run, code: int) -> None:
         run.parts.clear()
         run.ended, run.running, run.code = True, True, code
-        self.changed()
+        self._changed(run.key)
 
     def _signal(self, run: Run, act: i.Act) -> None:
         work = self.works.get(run.key.job, self.usual)

@@ -39,6 +39,11 @@ class Cell:
     """How long it still has to run."""
     interruptions: int = 0
 
+    @property
+    def wait(self) -> Seconds | None:
+        """Until it had GPUs; ``None`` if it never had."""
+        return None if self.assigned is None else self.assigned - self.arrived
+
 
 class Notebook:
     """One session of the workload with its user."""
@@ -65,6 +70,11 @@ class Notebook:
         self._ends = 0
         self._closed = False
         stage.follow(row.user, self._look)
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All that were run."""
+        return self.done if self.cell is None else [*self.done, self.cell]
 
     def open(self) -> None:
         """The server starts, and asks for its GPUs if it is to have them all the time."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.amounts import words_duration
 from ..core.model import GPU_MILLI, LEASED, WAITING, Kind, Seconds, State
-from .notebooks import Cell, Notebook
+from .notebooks import Cell
 from .simulation import Level, Played, Record
 
 BUCKETS = 100
@@ -112,11 +112,7 @@ def _job_item(played: Played, record: Record) -> Item:
 
 
 def _cells(played: Played) -> list[Cell]:
-    return [cell for notebook in played.notebooks for cell in _of(notebook)]
-
-
-def _of(notebook: Notebook) -> list[Cell]:
-    return [*notebook.done, notebook.cell] if notebook.cell is not None else notebook.done
+    return [cell for notebook in played.notebooks for cell in notebook.cells]
 
 
 def _cell_items(played: Played) -> Iterable[Item]:
@@ -124,9 +120,8 @@ def _cell_items(played: Played) -> Iterable[Item]:
     interactive = next(item.name for item in classes if Kind.SESSION in item.kinds)
     for notebook in played.notebooks:
         queue = notebook.row.queue or played.policy.default_queue
-        for cell in _of(notebook):
-            wait = None if cell.assigned is None else cell.assigned - cell.arrived
-            yield Item(interactive, queue, notebook.row.user, wait)
+        for cell in notebook.cells:
+            yield Item(interactive, queue, notebook.row.user, cell.wait)
 
 
 def _counts(played: Played) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Run:
         engine = Engine(Agenda(BEGINS), dict(workload.nodes), any_node=per_cell)
         stage = Stage(engine, policy, check=self._committed)
         stage.call_s, stage.attach_s = 0.0, options.attach_s
-        stage.moving_s = stage.calm_s = None
+        stage.moving_s, stage.calm_s, stage.watches = None, None, True
         self.played = Played(workload, policy, stage)
         self.agenda, self.stage = engine.agenda, stage
         self._by_job: dict[JobId, Record] = {}
@@ -124,13 +124,13 @@ class Run:
             time = row.submit if isinstance(row, JobRow) else row.open
             times.append(time)
             self.agenda.at(BEGINS + time, self._arrival(row))
-        last = self.options.until or max(times)
+        last = self.options.until or max(times, default=0.0)
         self._every = max(SAMPLE_S, last / SAMPLES)
         self.agenda.at(BEGINS, self._sample)
 
     def _arrival(self, row: JobRow | SessionRow) -> Action:
         if isinstance(row, JobRow):
-            return lambda: self._submit(row)
+            return lambda: self.submit(row)
         notebook = Notebook(self.stage, row, self.options, self._cells_changed, self._gone)
         self.played.notebooks.append(notebook)
         return notebook.open
@@ -138,7 +138,13 @@ class Run:
     def _gone(self) -> None:
         self._left -= 1
 
-    def _submit(self, row: JobRow) -> None:
+    @property
+    def time(self) -> Seconds:
+        """Of the workload."""
+        return self.agenda.now - BEGINS
+
+    def submit(self, row: JobRow) -> None:
+        """A job that comes now."""
         record = Record(row, left=row.runtime)
         self.played.records.append(record)
         launch = LaunchRow((row.name,), {}, "/", "", torchrun=False)

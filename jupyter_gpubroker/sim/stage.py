@@ -63,6 +63,8 @@ class Stage:
         """Pause between two looks while something starts or leaves; ``None`` = only when the
         engine has news."""
         self.calm_s: Seconds | None = 30.0
+        self.watches = False
+        """After the first look at everything the engine only tells what has changed."""
         self.turns = 0
         self.up = False
         self._offset: Seconds = 0.0
@@ -318,11 +320,14 @@ class Stage:
             self.agenda.after(late, lambda: self._tell_if(life, seen))
         else:
             self._tell_if(self._life, seen)
-        pause = self.moving_s if self._is_moving() else self.calm_s
+        pause = self.calm_s if self.watches or not self._is_moving() else self.moving_s
         if pause is not None:
             self._look_by(self.agenda.now + pause)
 
     def _seen(self) -> list[i.Fact]:
+        if self.watches and self.world.nodes:
+            told = self.engine.watch()
+            return [i.ReportsSeen(self.engine.name, told)] if told else []
         if self.happens(self.faults.look):
             return [i.EngineDown(self.engine.name, "it does not answer")]
         held = dict.fromkeys(job.holder for job in self.world.living())
