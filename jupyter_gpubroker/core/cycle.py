@@ -379,7 +379,7 @@ class Cycle:
         self._heads |= dict.fromkeys(self._flavors(job), job.id)
 
     def _flavors(self, job: Job) -> tuple[str, ...]:
-        return job.request.flavors or self.ledger.flavors
+        return self.ledger.flavors_for(job.request)
 
     def _keep_free(self, job: Job, found: Reservation, holdings: Sequence[Holding]) -> None:
         ended = [(each.placement, each.job.request) for each in holdings if each.end <= found.start]

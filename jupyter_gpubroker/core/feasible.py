@@ -20,6 +20,7 @@ from .model import (
     Refusal,
     Request,
     Seconds,
+    serves,
 )
 from .quota import HOUR_MILLI_S, budgets_of, milli_of
 
@@ -100,6 +101,10 @@ def _too_many_gpus(request: Request, nodes: Sequence[Node], gangs: bool) -> None
     """No node has enough devices."""
     of = f" of flavor {' or '.join(request.flavors)}" if request.flavors else ""
     most = max(len(_wanted(node, request)) for node in nodes)
+    slices = sorted({each.flavor for node in nodes for each in node.devices if each.mig})
+    if not most and slices:
+        which = f"ask for one of their flavors: {', '.join(slices)}"
+        raise Refusal("gpus", "there are MIG slices alone, no whole GPU", which)
     if not most:
         raise Refusal("gpus", "no node has a GPU", "ask for none")
     if request.shared:
@@ -186,9 +191,7 @@ def _widest(request: Request, nodes: Sequence[Node]) -> int:
 
 
 def _wanted(node: Node, request: Request) -> list[Device]:
-    return [
-        device for device in node.devices if not request.flavors or device.flavor in request.flavors
-    ]
+    return [device for device in node.devices if serves(request, device)]
 
 
 def _takes_gpus(node: Node, request: Request) -> bool:

@@ -21,7 +21,7 @@ from functools import lru_cache
 from itertools import chain
 from typing import NamedTuple
 
-from .model import GPU_MILLI, Brand, Request
+from .model import GPU_MILLI, Brand, Request, serves
 
 POPULAR = 95
 """Per cent of the Jobs whose Shapes make the Mix, the most frequent first."""
@@ -164,7 +164,7 @@ class Market:
         demand: dict[int, int] = {}
         for shape, weight in self._mix:
             milli = shape.share_milli(brand.memory_mib)
-            if 0 < milli <= GPU_MILLI and (not shape.flavors or brand.flavor in shape.flavors):
+            if 0 < milli <= GPU_MILLI and serves(shape, brand):
                 steps = -(-milli // STEP)
                 demand[steps] = demand.get(steps, 0) + weight
         return demand
@@ -174,10 +174,7 @@ def _fill(shape: Shape, free: Free) -> tuple[int, int]:
     """How many of the Shape fit on these devices, and the milli that they use; a share
     beside whole GPUs is taken for one more. What an island could take as a whole does not
     fit across islands: it runs there, but so that it loses what islands are for."""
-    fitting = [
-        [each for each in island if not shape.flavors or each[0].flavor in shape.flavors]
-        for island in free
-    ]
+    fitting = [[each for each in island if serves(shape, each[0])] for island in free]
     if shape.gpus:
         each = shape.gpus + bool(shape.gpu_milli or shape.memory_mib)
         wholes = [sum(millis.count(GPU_MILLI) for _, millis in island) for island in fitting]

@@ -29,6 +29,7 @@ from .model import (
     Seconds,
     Snapshot,
     nodes_of,
+    serves,
 )
 
 T = TypeVar("T")
@@ -113,6 +114,8 @@ class NodeRoom:
     """The island of each device, counted from 0."""
     kinds: tuple[tuple[tuple[Brand, tuple[int, ...]], ...], ...]
     """For each island the indexes of its devices by Brand."""
+    gpus: int
+    """How many of its devices are no MIG slices."""
 
     def frees(self, view: View) -> tuple[int, ...]:
         """Free milli of each device."""
@@ -125,6 +128,12 @@ class NodeRoom:
             if it.start <= view.late and it.then < found[index]:
                 found[index] = max(0, it.then)
         return tuple(found)
+
+    def whole(self, frees: Sequence[int]) -> int:
+        """How many GPUs are free if these milli of its devices are; no slices."""
+        if self.gpus < len(frees):
+            frees = [f for f, room in zip(frees, self.devices, strict=True) if not room.device.mig]
+        return frees.count(GPU_MILLI)
 
     def milli(self, view: View) -> int:
         """Free milli of all its devices together."""
@@ -170,10 +179,8 @@ class Ledger:
             )
         )
         """The usable nodes by name, their usable devices by index."""
-        self.flavors = tuple(
-            sorted({device.device.flavor for room in self.rooms for device in room.devices})
-        )
-        """Of its devices."""
+        kinds = [brand for room in self.rooms for each in room.kinds for brand, _ in each]
+        self._brands = tuple(sorted(dict.fromkeys(kinds)))
         self._nodes = {room.node.name: room for room in self.rooms}
         self._devices = {
             (room.node.name, device.device.uuid): device
@@ -276,6 +283,11 @@ class Ledger:
     def holds(self, placement: Placement, request: Request | None, view: View) -> bool:
         """True if all of the Placement is free in that view; ``None`` = the GPUs alone."""
         return all(amount.free(view) >= need for amount, need in self.amounts(placement, request))
+
+    def flavors_for(self, request: Request) -> tuple[str, ...]:
+        """What it can use."""
+        serving = (brand.flavor for brand in self._brands if serves(request, brand))
+        return request.flavors or tuple(dict.fromkeys(serving))
 
     def room(self, name: str) -> NodeRoom:
         """The usable node of that name."""
@@ -400,6 +412,7 @@ def _room(node: Node, index: int) -> NodeRoom:
             tuple((brand, tuple(places)) for brand, places in sorted(brands.items()))
             for brands in kinds
         ),
+        gpus=sum(not device.mig for device in devices),
     )
 
 

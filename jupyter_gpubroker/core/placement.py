@@ -33,6 +33,7 @@ from .model import (
     Share,
     Snapshot,
     State,
+    serves,
 )
 
 Frees = tuple[int, ...]
@@ -127,8 +128,8 @@ class Ask:
         return node.name not in self.avoided
 
     def wants(self, device: Device) -> bool:
-        """True if the device is of a flavor that serves it."""
-        return not self.request.flavors or device.flavor in self.request.flavors
+        """True if the device is of a kind that serves it."""
+        return serves(self.request, device)
 
 
 class Spot(NamedTuple):
@@ -264,7 +265,7 @@ class Look:
         if not room.hosts(request, self._view):
             return None
         wanted: Sequence[int] = range(len(frees))
-        if request.flavors:
+        if request.flavors or room.gpus < len(frees):
             wanted = [index for index in wanted if self.ask.wants(room.devices[index].device)]
         fars = (
             [_ANY] * len(frees) if plain else [self._far(room, device) for device in room.devices]

@@ -27,6 +27,7 @@ from .model import (
     Snapshot,
     State,
     Why,
+    serves,
 )
 
 DAY_S = 86400.0
@@ -143,7 +144,7 @@ def milli_of(request: Request, nodes: Mapping[str, Node]) -> int:
             request.share_milli(device.memory_mib)
             for node in nodes.values()
             for device in node.devices
-            if not request.flavors or device.flavor in request.flavors
+            if serves(request, device)
         ]
         share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
     return request.nodes * request.gpus * GPU_MILLI + share

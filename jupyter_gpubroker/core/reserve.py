@@ -172,7 +172,7 @@ class Reserve:
         """True if not even an empty cluster had room for both: such a Job is not held up."""
         request = job.request
         wanted = request.gpus + request.shared
-        able = sum(len(room.devices) >= wanted for room in self._ledger.rooms)
+        able = sum(room.gpus >= wanted for room in self._ledger.rooms)
         if not request.flavors and able - len(self.sessions) >= request.nodes:
             return False  # each session is on one node at most
         if request not in self._never:
@@ -200,7 +200,7 @@ def room_for(ledger: Ledger, sessions: Sequence[Request], view: View, at: Second
     """Milli-GPU of those sessions that fit together, one after the other as they come."""
     if all(map(_is_plain, sessions)):
         frees = ledger.table(view, lambda room: room.frees(view))
-        free = ledger.table(("whole", view), lambda room: frees[room.index].count(GPU_MILLI))
+        free = ledger.table(("whole", view), lambda room: room.whole(frees[room.index]))
         return GPU_MILLI * _whole(free, sessions)
     packing, found = Packing(at, PlacementRule.BEST_FIT), 0
     with ledger.trial():

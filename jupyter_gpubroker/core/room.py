@@ -285,8 +285,9 @@ class Rooms:
 
     def _meet(self, one: Job, other: Job) -> bool:
         """True if both could use the same GPUs."""
-        wanted = one.request.flavors or self.cycle.ledger.flavors
-        return any(flavor in wanted for flavor in other.request.flavors or wanted)
+        wanted = self.cycle.ledger.flavors_for(one.request)
+        theirs = self.cycle.ledger.flavors_for(other.request)
+        return any(flavor in wanted for flavor in theirs)
 
     def _at_the_limit(self, job: Job, able: Sequence[Job], without: tuple[JobId, ...]) -> list[Job]:
         """Those who could start somewhere and count against a limit that the Job needs."""

@@ -15,6 +15,7 @@ import pynvml
 
 from ..core.model import Device, Kept, Node, Placement, Process, Seconds, Share
 from . import DeviceCaps, DeviceError, DeviceEvent, EventKind, Use, health, processes
+from .islands import islands
 
 _MIB = 2**20
 _NO_PARKING = "GPU memory cannot be parked on these devices"
@@ -31,6 +32,10 @@ class _Found:
 
     device: Device
     handle: Any
+
+    def at(self, island: int) -> _Found:
+        """The same in that island."""
+        return replace(self, device=replace(self.device, island=island))
 
     def noted(self, note: str) -> _Found:
         """The same, not usable for that reason."""
@@ -195,19 +200,24 @@ class NvmlDevices:
     def _look(self) -> tuple[list[_Found], list[pynvml.NVMLError]]:
         """The devices that answer, and the errors of GPUs that do not."""
         count = self._open()
-        found: list[_Found] = []
+        gpus: dict[int, Any] = {}
+        answers: list[tuple[str, str, list[_Found]]] = []
         errors: list[pynvml.NVMLError] = []
         for index in range(count):
             try:
                 gpu = pynvml.nvmlDeviceGetHandleByIndex(index)
                 uuid = pynvml.nvmlDeviceGetUUID(gpu)
-                items = [_found(handle, index) for handle in _slices(gpu)]
-                note = self._note(gpu, uuid)
+                items = [_found(handle, index, handle is not gpu) for handle in _slices(gpu)]
+                answers.append((uuid, self._note(gpu, uuid), items))
+                gpus[index] = gpu
             except pynvml.NVMLError as error:
                 errors.append(error)
-            else:
-                self._known[uuid] = tuple(item.device for item in items)
-                found += [item.noted(note) if note else item for item in items]
+        numbers = islands(gpus)
+        found: list[_Found] = []
+        for uuid, note, items in answers:
+            there = [item.at(numbers[item.device.index]) for item in items]
+            self._known[uuid] = tuple(item.device for item in there)
+            found += [item.noted(note) if note else item for item in there]
         return found, errors
 
 
@@ -227,13 +237,14 @@ def _slices(gpu: Any) -> Iterator[Any]:
             continue  # slots may have holes
 
 
-def _found(handle: Any, index: int) -> _Found:
+def _found(handle: Any, index: int, mig: bool) -> _Found:
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
     device = Device(
         uuid=pynvml.nvmlDeviceGetUUID(handle),
         flavor=flavor_of(pynvml.nvmlDeviceGetName(handle)),
         memory_mib=(memory.total - memory.reserved) // _MIB,
         index=index,
+        mig=mig,
     )
     return _Found(device, handle)
 

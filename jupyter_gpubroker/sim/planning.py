@@ -110,7 +110,7 @@ class _Reader:
         devices = [
             Device(f"{doc.name}/{n}", doc.flavor, doc.gpu_memory_mib, n) for n in range(doc.gpus)
         ] or [
-            Device(each.uuid, each.flavor, each.memory_mib, index, each.usable)
+            Device(each.uuid, each.flavor, each.memory_mib, index, each.usable, mig=each.mig)
             for index, each in enumerate(doc.devices)
         ]
         number = {index: island for island, each in enumerate(doc.islands) for index in each}

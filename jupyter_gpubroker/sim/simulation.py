@@ -9,7 +9,18 @@ from random import Random
 
 from ..broker import Turn
 from ..broker import inputs as i
-from ..core.model import GPU_MILLI, Job, JobId, Key, Node, Policy, Request, Seconds, State
+from ..core.model import (
+    GPU_MILLI,
+    Job,
+    JobId,
+    Key,
+    Node,
+    Policy,
+    Request,
+    Seconds,
+    State,
+    serves,
+)
 from ..store import LaunchRow
 from .agenda import Action, Agenda
 from .engine import Engine, Work
@@ -288,9 +299,7 @@ def fragmentation(
 
 def _useless(node: Node, left: Mapping[str, int], shape: Request) -> int:
     """Free milli of the node that this shape could not use."""
-    fitting = [
-        device for device in node.devices if not shape.flavors or device.flavor in shape.flavors
-    ]
+    fitting = [device for device in node.devices if serves(shape, device)]
     here = sum(left.values())
     whole = sum(GPU_MILLI for device in fitting if left[device.uuid] == GPU_MILLI)
     if shape.gpus:

@@ -32,6 +32,8 @@ class DeviceDoc(Strict):
     """Its kind."""
     memory_mib: Mib = 81920
     """Its memory."""
+    mig: bool = False
+    """``true``: it is a MIG slice, which a job without ``flavors`` gets only as GPU memory."""
     usable: bool = True
     """``false``: unhealthy, or somebody else's program is on it."""
 
@@ -145,7 +147,7 @@ class JobDoc(Strict):
     host_memory_mib: Mib = 0
     """Host memory on each node."""
     flavors: tuple[Id, ...] = ()
-    """Any of these kinds of GPU; empty = any."""
+    """Any of these kinds of GPU; empty = any, but no MIG slice."""
     time_limit: Time | None = None
     """How long, if not the default of its class."""
     submitted: float | None = None

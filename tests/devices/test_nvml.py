@@ -133,6 +133,34 @@ def test_where_mig_is_on_its_slices_are_the_devices(machine: Machine) -> None:
     assert found["MIG-x"]["flavor"] == "h200-mig-1g.18gb"
     assert found["MIG-y"]["memory_mib"] == 33000
     assert found["MIG-y"]["index"] == 0
+    assert [device["mig"] for device in found.values()] == [True, True, False]
+
+
+def _islands(machine: Machine) -> list[int]:
+    return [device["island"] for device in _devices(machine.seer()).values()]
+
+
+def test_gpus_that_nvlink_joins_are_an_island(machine: Machine) -> None:
+    machine.says(*(f"gpu {n} GPU-{n} NVIDIA_H200 144000 400" for n in range(5)))
+    machine.says("nvlink 0 3", "nvlink 3 4", "nvlink 1 2", *(f"numa {n} 0" for n in range(5)))
+    assert _islands(machine) == [0, 1, 1, 0, 0]
+    seer = machine.seer()
+    machine.says(f"fail nvmlDeviceGetHandleByIndex_v2 3 {GPU_IS_LOST}")
+    assert [device["island"] for device in _devices(seer).values()] == [0, 1, 1, 0, 4]
+
+
+def test_without_nvlink_gpus_of_a_numa_node_are_an_island(machine: Machine) -> None:
+    machine.says(*(f"gpu {n} GPU-{n} NVIDIA_H200 144000 400" for n in range(4)))
+    assert _islands(machine) == [0, 0, 0, 0]
+    machine.says("numa 0 0", "numa 1 1", "numa 2 0", "numa 3 1")
+    assert _islands(machine) == [0, 1, 0, 1]
+
+
+def test_slices_lie_in_the_island_of_their_gpu(machine: Machine) -> None:
+    machine.says(*(f"gpu {n} GPU-{n} NVIDIA_H200 144000 400" for n in range(4)))
+    machine.says("nvlink 0 1", "nvlink 2 3", "mig 2 1")
+    machine.says("slice 2 1 MIG-x NVIDIA_H200_MIG_1g.18gb 16384")
+    assert _islands(machine) == [0, 0, 2, 2]
 
 
 def test_a_process_of_ours_is_told_with_its_owner(machine: Machine) -> None:

@@ -60,6 +60,7 @@ from .values import (
     StageName,
     State,
     nodes_of,
+    serves,
 )
 
 __all__ = [
@@ -111,4 +112,5 @@ __all__ = [
     "Why",
     "check",
     "nodes_of",
+    "serves",
 ]

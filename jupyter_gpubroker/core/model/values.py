@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 GPU_MILLI = 1000
 """One whole device."""
@@ -174,7 +174,7 @@ class Request:
     cpu_milli: int = 0
     host_memory_mib: int = 0
     flavors: tuple[str, ...] = ()
-    """Any of these device flavors; empty = any."""
+    """Any of these device flavors; empty = any, but no MIG slice (see ``serves``)."""
     time_limit: Seconds | None = None
     """Leased seconds; ``None`` = the default of its class."""
 
@@ -232,6 +232,32 @@ class Brand(NamedTuple):
 
     flavor: str
     memory_mib: int
+    mig: bool = False
+
+
+class Wish(Protocol):
+    """What decides which devices serve a Request."""
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Any of these."""
+
+    @property
+    def gpus(self) -> int:
+        """Whole GPUs."""
+
+    @property
+    def memory_mib(self) -> int:
+        """GPU memory of a share."""
+
+
+def serves(wish: Wish, kind: Brand | Device) -> bool:
+    """True if a device of that kind serves it. Who says "a GPU" or "half a GPU" means a GPU,
+    and gets no MIG slice that is not asked for by flavor; who asks for GPU memory alone gets
+    it from either."""
+    if wish.flavors:
+        return kind.flavor in wish.flavors
+    return not kind.mig or bool(wish.memory_mib and not wish.gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,11 +274,13 @@ class Device:
     """Why it is not usable, for people."""
     island: int = 0
     """Which devices of its node are joined more closely than the others (NVLink, NUMA)."""
+    mig: bool = False
+    """A MIG slice: a fixed part of a GPU, with memory and processors of its own."""
 
     @property
     def brand(self) -> Brand:
         """Its kind."""
-        return Brand(self.flavor, self.memory_mib)
+        return Brand(self.flavor, self.memory_mib, self.mig)
 
 
 @dataclass(frozen=True, slots=True)

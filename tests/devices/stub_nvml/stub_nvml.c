@@ -7,6 +7,8 @@
  *   gpu INDEX UUID NAME TOTAL_MIB RESERVED_MIB
  *   mig INDEX 0|1                               MIG off or on (without a line: not supported)
  *   slice INDEX SLOT UUID NAME TOTAL_MIB        one MIG slice
+ *   nvlink A B                                  NVLink joins these GPUs (no line: not told)
+ *   numa INDEX NODE                             its NUMA node (without a line: not told)
  *   proc UUID PID MIB                           a compute process; PID gone: it ended
  *   recovery INDEX ACTION                       what is to be done with it (no line: not told)
  *   event INDEX|-1 TYPE DATA                    wakes whoever waits for events (-1: of no GPU)
@@ -39,7 +41,7 @@ typedef struct {
 static Device devices[GPUS][1 + SLOTS]; /* [0]: the GPU, the others: its slices */
 static Running running[PROCS];
 static Event events[PROCS];
-static int mig[GPUS], recovery[GPUS], gpus, told;
+static int mig[GPUS], recovery[GPUS], numa[GPUS], nvlink[GPUS][GPUS], links, gpus, told;
 
 static void set(int gpu, int slot, const char *uuid, const char *name, int total, int reserved) {
     Device *d = &devices[gpu][slot];
@@ -72,13 +74,16 @@ static int look(const char *call, int gpu) {
     if (!file) return NOT_LOADED;
     memset(devices, 0, sizeof devices);
     memset(running, 0, sizeof running);
-    gpus = told = 0;
-    for (i = 0; i < GPUS; i++) mig[i] = recovery[i] = -1;
+    memset(nvlink, 0, sizeof nvlink);
+    gpus = told = links = 0;
+    for (i = 0; i < GPUS; i++) mig[i] = recovery[i] = numa[i] = -1;
     while (fgets(line, sizeof line, file)) {
         if (sscanf(line, "gpu %d %95s %95s %d %d", &i, a, b, &n, &m) == 5) set(i, 0, a, b, n, m);
         else if (sscanf(line, "slice %d %d %95s %95s %d", &i, &j, a, b, &n) == 5) set(i, j + 1, a, b, n, 0);
         else if (sscanf(line, "mig %d %d", &i, &n) == 2) mig[i] = n;
         else if (sscanf(line, "recovery %d %d", &i, &n) == 2) recovery[i] = n;
+        else if (sscanf(line, "numa %d %d", &i, &n) == 2) numa[i] = n;
+        else if (sscanf(line, "nvlink %d %d", &i, &n) == 2) links = nvlink[i][n] = nvlink[n][i] = 1;
         else if (sscanf(line, "event %d %d %d", &i, &n, &m) == 3 && told < PROCS)
             events[told++] = (Event){i < 0 ? NULL : &devices[i][0], n, m, ~0u, ~0u};
         else if (sscanf(line, "proc %95s %d %d", a, &i, &n) == 3) run(a, i, n);
@@ -148,6 +153,20 @@ API int nvmlDeviceGetMigDeviceHandleByIndex(Device *d, unsigned slot, Device **h
     LOOK(d->gpu);
     if (slot >= SLOTS || !devices[d->gpu][slot + 1].total) return NOT_FOUND;
     *handle = &devices[d->gpu][slot + 1];
+    return OK;
+}
+
+API int nvmlDeviceGetP2PStatus(Device *a, Device *b, int what, int *status) {
+    LOOK(a->gpu);
+    if (what != 2 || !links) return NOT_SUPPORTED;
+    *status = nvlink[a->gpu][b->gpu] ? 0 : 5;
+    return OK;
+}
+
+API int nvmlDeviceGetTopologyCommonAncestor(Device *a, Device *b, int *level) {
+    LOOK(a->gpu);
+    if (numa[a->gpu] < 0 || numa[b->gpu] < 0) return NOT_SUPPORTED;
+    *level = numa[a->gpu] == numa[b->gpu] ? 40 : 50;
     return OK;
 }
 
