@@ -28,6 +28,8 @@ class Index:
     sessions: dict[JobId, Job] = field(default_factory=dict)
     leases: dict[JobId, Job] = field(default_factory=dict)
     """Those that hold GPUs."""
+    reserved: dict[JobId, Job] = field(default_factory=dict)
+    """Those that wait and have a Reservation."""
     waiting: dict[Line, int] = field(default_factory=dict)
     """How many wait, held ones included; never 0."""
     requests: dict[Request, int] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class Index:
         _keep(self.alive, job, living)
         _keep(self.sessions, job, living and job.kind is Kind.SESSION)
         _keep(self.leases, job, job.state in LEASED)
+        _keep(self.reserved, job, job.state is State.QUEUED and job.reserved is not None)
         if living and job.deadline != (before.deadline if before is not None else None):
             self.remind(job)
 

@@ -163,8 +163,9 @@ def plan(batch: Batch, ladders: Mapping[str, tuple[StageName, ...]]) -> Seconds 
 
 def _reserve(batch: Batch, found: Mapping[JobId, Reservation]) -> None:
     """What is kept free for waiting Jobs is now this."""
-    for job in batch.world.living():
-        reservation = found.get(job.id)
+    world = batch.world
+    for job_id in dict.fromkeys((*world.index.reserved, *found)):
+        job, reservation = world.jobs[job_id], found.get(job_id)
         if job.state is not State.QUEUED or job.reserved == reservation:
             continue
         facts: dict[str, object] = {}

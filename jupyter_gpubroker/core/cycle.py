@@ -91,6 +91,8 @@ class Cycle:
         """When all who leave have left."""
         for job in self.leaving:
             self.ledger.leave(job)
+        self._kept: list[Job] = []
+        """Those who have a Reservation of an earlier cycle."""
         self._claims: dict[JobId, Claim] = {}
         """Of those who have a Reservation of an earlier cycle and whose turn is still to come:
         what nobody else gets until then."""
@@ -321,7 +323,8 @@ class Cycle:
 
     def _claim(self) -> None:
         """What was reserved is nobody else's before the turn of whom it was reserved for."""
-        holders = [job for job in self.line if job.reserved is not None and not self._bar(job)]
+        self._kept = [job for job in self.line if job.reserved is not None]
+        holders = [job for job in self._kept if not self._bar(job)]
         holdings = self.holdings() if not all(map(_is_promised, holders)) else []
         for job in holders:
             if job.reserved is not None and not job.reserved.promised:
@@ -445,7 +448,7 @@ class Cycle:
         jobs, now = self.snapshot.jobs, self.snapshot.now
         if self.placed and len(self.line) > self.policy.jobs_considered:
             return now
-        if any(job.reserved and self._is_free_after_all(job) for job in self.line):
+        if any(map(self._is_free_after_all, self._kept)):
             return now  # others were denied it
         shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
         avoided = [until for job in self.line if job.avoid for _, until in job.avoid]

@@ -217,7 +217,10 @@ class Ledger:
         """A Job will start there when those are over that have ``ended`` by then. A trial does
         not undo it."""
         back: dict[Amount, int] = {}
+        names = nodes_of(placement)
         for other in ended:
+            if not any(share.node in names for share in other[0]):
+                continue
             for amount, need in self.amounts(*other):
                 back[amount] = back.get(amount, 0) + need
         for amount, need in self.amounts(placement, request):

@@ -79,24 +79,30 @@ def opening(
 ) -> tuple[int, Placement] | None:
     """How many holdings have to end, the first ones first, until there is a place, and that
     one; ``None`` = not even all. The more have ended, the more fits."""
+    ended = 0
 
     def after(count: int) -> Placement | None:
-        with ledger.trial():
-            end(ledger, holdings[:count])
-            return place()
+        nonlocal ended
+        if count > ended:
+            end(ledger, holdings[ended:count])
+        else:
+            end(ledger, holdings[count:ended], -1)
+        ended = count
+        return place()
 
-    low, high = 0, 1  # ``low`` are too few; mostly few are enough
-    if (found := after(0)) is not None:
-        return 0, found
-    while (found := after(min(high, len(holdings)))) is None:
-        if high >= len(holdings):
-            return None
-        low, high = high, 2 * high
-    high = min(high, len(holdings))
-    while high - low > 1:
-        middle = (low + high) // 2
-        earlier = after(middle)
-        low, high, found = (middle, high, found) if earlier is None else (low, middle, earlier)
+    with ledger.trial():
+        low, high = 0, 1  # ``low`` are too few; mostly few are enough
+        if (found := after(0)) is not None:
+            return 0, found
+        while (found := after(min(high, len(holdings)))) is None:
+            if high >= len(holdings):
+                return None
+            low, high = high, 2 * high
+        high = min(high, len(holdings))
+        while high - low > 1:
+            middle = (low + high) // 2
+            earlier = after(middle)
+            low, high, found = (middle, high, found) if earlier is None else (low, middle, earlier)
     return high, found
 
 

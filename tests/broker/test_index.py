@@ -16,6 +16,7 @@ from jupyter_gpubroker.core.model import (
     Notice,
     Reason,
     Request,
+    Reservation,
     Share,
     State,
 )
@@ -37,6 +38,7 @@ def job(number: int, state: State, until: float) -> Job:
         state=state,
         until=None if state in TERMINAL or (state is State.QUEUED and number % 2) else until,
         lease=LEASE if leased else None,
+        reserved=Reservation(LEASE.placement, until) if number == 1 and not leased else None,
         notice=Notice(Reason.IDLE, until) if state is State.DRAINING else None,
     )
 
@@ -46,7 +48,7 @@ JOBS = st.builds(job, st.integers(0, 5), st.sampled_from(State), st.integers(1, 
 
 def looked_up(index: Index) -> tuple[object, ...]:
     """All that a turn can learn from it, in no order."""
-    names = (index.alive, index.sessions, index.leases)
+    names = (index.alive, index.sessions, index.leases, index.reserved)
     counts = (index.waiting, index.requests)
     return (*(sorted(each.items()) for each in names), *counts, index.next_deadline())
 
