@@ -13,10 +13,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from . import documents
+from .core import relations
 from .core.model import (
     Budget,
     Class,
+    Equals,
     Kind,
+    Levels,
+    Order,
     PlacementRule,
     Policy,
     Queue,
@@ -33,6 +37,9 @@ BUDGET_DAYS_MAX = 30
 """So long is kept what was used."""
 Name = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """Of a class or a queue: people type it, and it stands in lists and on command lines."""
+
+
+_LEVELS = Levels()
 
 
 class TimeLimits(Strict):
@@ -75,11 +82,12 @@ class ClassDoc(Strict):
     kinds: tuple[Kind, ...] = Field(min_length=1)
     """What it is for: ``session``, ``batch``, or both."""
     priority: int = 0
-    """Higher ones go first in the queue. Nobody is asked to leave because of it."""
+    """Higher ones go first in the queue, and running jobs of lower ones in it give way to their
+    jobs (``yields_to``)."""
     time: TimeLimits
     idle: IdleTimes = IdleTimes(after=600.0, busy=1800.0)
     shield: TimeOrZero = 600.0
-    """So long after it got its GPUs a session is not asked to leave for another."""
+    """So long after a start it is not asked to leave for another."""
     grace: Time = 60.0
     """From the notice until a session has to leave."""
     stop: Time = 30.0
@@ -101,6 +109,10 @@ class ClassDoc(Strict):
     """Of each user at once; one more is refused."""
     running: int | None = Field(None, ge=1)
     """Of each user at once; more wait."""
+    yields_to: tuple[Name, ...] | None = None
+    """Classes whose jobs may have the GPUs of this one, in the same queue, while it is at work.
+    If it is left out: jobs give way to every class of higher priority, sessions to none. Idle
+    sessions give way to every job."""
 
     def to_class(self, name: str) -> Class:
         """The core's class."""
@@ -127,6 +139,7 @@ class ClassDoc(Strict):
             idle_busy=self.idle.busy,
             waiting=self.waiting,
             running=self.running,
+            yields_to=self.yields_to,
             terms=terms,
         )
 
@@ -174,6 +187,18 @@ class QueueDoc(Strict):
     """Its part of the GPU time, beside those of the other queues, while all have jobs."""
     users: dict[str, Annotated[int, Field(ge=1, le=1_000_000)]] = Field({})
     """The parts of its users, by name; a user that is not named has 1."""
+    order: Order = Order.FAIR
+    """Who is first within a class: whose user had less than their part; who has the least GPU
+    time left by its limit, less what it has waited; who has had the least GPU time."""
+    preempt_equals: Equals = Equals.OFF
+    """``levels``: a running job gives way to one of the same class that has had, or has left,
+    much less GPU time. Not with ``order: fair``."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.preempt_equals is Equals.LEVELS and self.order is Order.FAIR:
+            raise ValueError("preempt_equals: levels needs order: shortest or order: attained")
+        return self
 
     def to_queue(self, name: str) -> Queue:
         """The core's queue."""
@@ -182,6 +207,8 @@ class QueueDoc(Strict):
             running_gpus=self.running_gpus,
             shares=self.shares,
             user_shares=dict(self.users),
+            order=self.order,
+            preempt_equals=self.preempt_equals,
             waiting=self.waiting,
             running=self.running,
             user_gpus=self.user_gpus,
@@ -189,6 +216,17 @@ class QueueDoc(Strict):
             user_budget=None if self.user_budget is None else self.user_budget.to_budget(),
             groups=self.groups,
         )
+
+
+class LevelsDoc(Strict):
+    """``levels``: what the orders ``attained`` and ``shortest`` count with."""
+
+    first: Time = _LEVELS.first
+    """Of ``attained``: GPU time that a job has had when it leaves the lowest level."""
+    factor: Annotated[float, Field(gt=1, le=1_000_000, allow_inf_nan=False)] = _LEVELS.factor
+    """Of ``attained``: how many times as much it takes to leave each next level."""
+    aging: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)] = _LEVELS.aging
+    """Of ``shortest``: seconds of GPU time that a second of waiting counts."""
 
 
 class PolicyDoc(Strict):
@@ -212,6 +250,8 @@ class PolicyDoc(Strict):
     removed_users: RemovedUsers = RemovedUsers.FINISH
     """What becomes of the running jobs of users who were removed from the Hub: they finish, or
     they are cancelled. What such a user waits for is cancelled, and their sessions end."""
+    levels: LevelsDoc = LevelsDoc()
+    """What the orders ``attained`` and ``shortest`` count with."""
     classes: dict[Name, ClassDoc] = Field(min_length=1)
     """Terms by name. What names no class gets the first one of its kind."""
     queues: dict[Name, QueueDoc] = Field(min_length=1)
@@ -227,7 +267,18 @@ class PolicyDoc(Strict):
         for kind in Kind:
             if not any(kind in doc.kinds for doc in self.classes.values()):
                 raise ValueError(f"no class of classes has kind {kind.value}")
+        for name, doc in self.classes.items():
+            unknown = [other for other in doc.yields_to or () if other not in self.classes]
+            if unknown:
+                raise ValueError(f"classes.{name}.yields_to: {unknown[0]!r} is not one of classes")
+        circle = relations.circle(self.core_classes())
+        if circle:
+            raise ValueError(f"classes: {relations.words(circle)}; change a yields_to or priority")
         return self
+
+    def core_classes(self) -> dict[str, Class]:
+        """The core's classes."""
+        return {name: item.to_class(name) for name, item in self.classes.items()}
 
 
 DEFAULT_DOCUMENT = """\
@@ -337,7 +388,7 @@ def _written(value: Any, text: Any) -> str:
 def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
     """What the scheduler reads of a document."""
     return Policy(
-        classes={name: item.to_class(name) for name, item in doc.classes.items()},
+        classes=doc.core_classes(),
         queues={name: item.to_queue(name) for name, item in doc.queues.items()},
         default_queue=doc.default_queue,
         groups=dict(doc.groups),
@@ -349,6 +400,7 @@ def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
         if isinstance(doc.reserve, str)
         else doc.reserve,
         removed_users=doc.removed_users,
+        levels=Levels(doc.levels.first, doc.levels.factor, doc.levels.aging),
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpubroker import policy
-from jupyter_gpubroker.core.model import Refusal
+from jupyter_gpubroker.core.model import Equals, Levels, Order, Refusal
 
 UNFOLDING = "\n".join(
     ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))]
@@ -44,6 +44,46 @@ def test_names_of_classes_and_queues_are_plain_words(old: str, name: str) -> Non
     document = policy.DEFAULT_DOCUMENT.replace(old, old.replace(old.strip(" :{}"), name))
     with pytest.raises(Refusal, match=r"classes|queues"):
         policy.parse(document)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "  batch:  ",
+            "  a: {kinds: [batch], priority: 5, time: {default: 1h, max: 2h}, yields_to: [batch]}\n"
+            "  batch:  ",
+            "batch of a could take from batch of batch, and batch of batch from batch of a;"
+            " change a yields_to or priority",
+        ),
+        ("restarts: 3", "yields_to: [batch]", "batch of batch could take from batch of batch"),
+        ("restarts: 3", "yields_to: [x]", "classes.batch.yields_to: 'x' is not one of classes"),
+        (
+            "default: {}",
+            "default: {preempt_equals: levels}",
+            "preempt_equals: levels needs order: shortest or order: attained",
+        ),
+        ("half_life: 7d", "levels: {factor: 1}", "levels.factor: must be more than 1.0"),
+        ("half_life: 7d", "levels: {aging: .inf}", "levels.aging"),
+    ],
+)
+def test_preemption_that_could_go_in_a_circle_is_refused(old: str, new: str, says: str) -> None:
+    assert old in policy.DEFAULT_DOCUMENT
+    with pytest.raises(Refusal) as caught:
+        policy.parse(policy.DEFAULT_DOCUMENT.replace(old, new, 1))
+    assert says in str(caught.value)
+
+
+def test_order_and_levels_reach_the_scheduler() -> None:
+    text = policy.DEFAULT_DOCUMENT.replace(
+        "default: {}", "default: {order: attained, preempt_equals: levels}"
+    ).replace("restarts: 3", "yields_to: []")
+    read = policy.parse("levels: {first: 2h, factor: 8, aging: 0.5}\n" + text)
+    queue = read.queues["default"]
+    assert (queue.order, queue.preempt_equals) == (Order.ATTAINED, Equals.LEVELS)
+    assert read.levels == Levels(7200.0, 8.0, 0.5)
+    assert (read.classes["batch"].yields_to, read.classes["interactive"].yields_to) == ((), None)
+    assert policy.default().levels == Levels()
 
 
 def test_the_shipped_policy_is_one() -> None:

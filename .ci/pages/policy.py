@@ -70,7 +70,7 @@ def _unit(field: FieldInfo) -> str:
         return "duration"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return " ".join(f"`{item.value}`" for item in kind)
-    if "int" in str(kind):
+    if "int" in str(kind) or kind is float:
         return "number"
     return "name" if kind is str else ""
 
@@ -80,12 +80,16 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "must be given"
     if value is None:
-        return "no limit"
+        return "no limit" if _unit(field) else "see there"
     if isinstance(value, BaseModel):
-        shown = value.model_dump(by_alias=True)
-        return ", ".join(f"{name} {_word(item)}" for name, item in shown.items())
-    return _word(value)
+        fields = type(value).model_fields.items()
+        return ", ".join(
+            f"{part.alias or name} {_word(getattr(value, name), part)}" for name, part in fields
+        )
+    return _word(value, field)
 
 
-def _word(value: object) -> str:
-    return words_duration(value) if isinstance(value, float) else f"`{value}`"
+def _word(value: object, field: FieldInfo) -> str:
+    if isinstance(value, float):
+        return words_duration(value) if _unit(field) == "duration" else f"`{value:g}`"
+    return f"`{value}`"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum, auto
 from math import inf
@@ -11,7 +11,7 @@ from math import inf
 from . import why as reasons
 from .leaving import notice_id
 from .ledger import SOON, Claim, Column, Ledger, View, lease_of, leased
-from .line import priority
+from .line import keeps_free, overtakes
 from .model import (
     LEAVING,
     Blocked,
@@ -31,7 +31,7 @@ from .model import (
 )
 from .on_demand import OnDemand
 from .placement import Ask, Packing, fit
-from .preemption import Told, Victim, Way, make_way, minimal, recallable, victims
+from .preemption import Prey, Told, Victim, Way, make_way, minimal, recallable
 from .quota import Limits, ends
 from .reserve import Reserve
 from .room import Holding, ShapeKey, opening, shape
@@ -60,6 +60,7 @@ class Cycle:
         self.packing = Packing.of(snapshot, policy)
         self.limits = Limits(snapshot, policy)
         self.reserve = Reserve(snapshot, self.ledger)
+        self.prey = Prey(snapshot, policy)
         self.barred: dict[JobId, Why] = {}
         """May not start now, whatever is free."""
         self.limited: dict[JobId, Why] = {}
@@ -76,7 +77,7 @@ class Cycle:
         self._heads: dict[str, JobId] = {}
         """Flavor -> the first that lacks such GPUs, for whom they are kept free."""
         self._notices: dict[JobId, Notice] = {}
-        self._failed: dict[tuple[str, Kind, ShapeKey, View], Failure] = {}
+        self._failed: dict[tuple[str, Hashable, ShapeKey, View], Failure] = {}
         self._vain: dict[Equal, Job] = {}
         """Equal Jobs that lack GPUs, see ``waits_in_vain``."""
         self._leased = leased(snapshot)
@@ -101,8 +102,8 @@ class Cycle:
         self._claim()
 
     def decide(self, job: Job) -> None:
-        """Its turn has come, and that of its class: what was reserved for it, or lacks GPUs in
-        a lower class, is not any more."""
+        """Its turn has come: what was reserved for it, or for one that it overtakes, is not any
+        more."""
         for id_ in [*self._claims]:
             other = self.snapshot.jobs[id_]
             if id_ == job.id or self._is_overtaken(other, job):
@@ -231,6 +232,8 @@ class Cycle:
         free for it first when all Leases last as long as they may."""
         if (equal := self._equal(job)) is not None:
             self._vain[equal] = job
+        if not keeps_free(job, self.snapshot.now, self.policy):
+            return
         if any(flavor in self._heads for flavor in self._flavors(job)):
             return
         view = self.ledger.view(Column.SOON, inf)
@@ -312,7 +315,7 @@ class Cycle:
     def _victims(self, job: Job) -> tuple[Victim, ...]:
         return tuple(
             victim
-            for victim in victims(job, self.snapshot, self.recalled)
+            for victim in self.prey.victims(job, self.recalled)
             if victim.job.id not in self._notices
         )
 
@@ -373,7 +376,7 @@ class Cycle:
     def _is_overtaken(self, other: Job, job: Job) -> bool:
         """A promise stands, for people may have left for it, and those who have one went by
         what was reserved."""
-        lower = priority(other, self.policy) < priority(job, self.policy)
+        lower = overtakes(job, other, self.policy)
         return lower and not _is_promised(other) and not _is_promised(job)
 
     def _reserve(self, job: Job, found: Reservation) -> None:
@@ -426,11 +429,15 @@ class Cycle:
         return self._failure(step, job, view) is not None
 
     def _failure(self, step: str, job: Job, view: View) -> Failure | None:
-        return self._failed.get((step, job.kind, shape(job.request), view))
+        return self._failed.get((step, self._alike(step, job), shape(job.request), view))
 
     def _fail(self, step: str, job: Job, view: View, how: Failure = Failure.NO_ROOM) -> None:
         if Ask.of(job, self.packing).plain:
-            self._failed[step, job.kind, shape(job.request), view] = how
+            self._failed[step, self._alike(step, job), shape(job.request), view] = how
+
+    def _alike(self, step: str, job: Job) -> Hashable:
+        """Equal for Jobs that fare alike in that step, if their Requests and views are equal."""
+        return self.prey.hunter(job) if step == "way" else job.kind
 
     def _is_free_after_all(self, job: Job) -> bool:
         """What was reserved for it is not any more, and it did not start there."""
@@ -442,22 +449,22 @@ class Cycle:
         return where != job.reserved.placement
 
     def _next(self) -> Seconds | None:
-        """When a shield or an avoided node ends, or a Job has waited too long: the changes that
-        are no event. At once where some started, and others were too far behind to have their
-        turn."""
-        jobs, now = self.snapshot.jobs, self.snapshot.now
+        """When somebody may be taken, an avoided node be tried, or a Job has waited too long: the
+        changes that are no event. At once where some started, and others were too far behind
+        to have their turn."""
+        now = self.snapshot.now
         if self.placed and len(self.line) > self.policy.jobs_considered:
             return now
         if any(map(self._is_free_after_all, self._kept)):
             return now  # others were denied it
-        shields = [jobs[id_].shield_until for id_ in self.snapshot.idle if id_ in jobs]
+        changes = self.prey.changes([job for job in self.line if job.id not in self.placed])
         avoided = [until for job in self.line if job.avoid for _, until in job.avoid]
         young = now - self.policy.max_age
         eligible = min((job.eligible for job in self.line if job.eligible > young), default=inf)
         aged = [eligible + self.policy.max_age] if eligible < inf else []
         budgets = [] if self.limits.next is None else [self.limits.next]
-        times = (*shields, *avoided, *aged, *budgets)
-        return min((time for time in times if time > now), default=None)
+        times = (*changes, *avoided, *aged, *budgets)
+        return min((time for time in times if now < time < inf), default=None)
 
 
 def _is_promised(job: Job) -> bool:

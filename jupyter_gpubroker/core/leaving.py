@@ -24,6 +24,8 @@ from .moves import CHECKPOINTED, Move, Result, end, parked, queue, refused_again
 
 ENDS_FOR_GOOD = (Reason.CANCEL, Reason.RELEASE, Reason.HOLDER)
 """A session that stops for one of these is over; for any other it is parked, or tried again."""
+LEFT_FOR_MAX = 256
+"""Jobs that one remembers having had to leave for."""
 
 
 def _stages(job: Job, reason: Reason) -> tuple[Stage, ...]:
@@ -269,4 +271,7 @@ def _batch_stopped(job: Job, reason: Reason, event: e.Event, now: Seconds) -> Re
         case Reason.USER:
             return end(job, State.CANCELLED, "stopped by its owner", now)
         case _:
-            return queue(job, now, preemptions=job.preemptions + 1)
+            assert job.notice is not None
+            who = job.notice.for_job
+            left_for = job.left_for if who is None else (*job.left_for, who)[-LEFT_FOR_MAX:]
+            return queue(job, now, preemptions=job.preemptions + 1, left_for=left_for)

@@ -255,11 +255,12 @@ def extend(job: Job, event: e.Extend, _now: Seconds) -> Result:
     return replace(job, lease=lease, extended=job.extended + event.seconds), ()
 
 
-def mark(job: Job, event: e.Mark, _now: Seconds) -> Result:
+def mark(job: Job, event: e.Mark, now: Seconds) -> Result:
     """What the program said of itself; a step never goes back."""
-    steps = [step for step in (job.checkpoint, event.step) if step is not None]
-    step = max(steps, default=None)
-    return replace(job, complete=job.complete or event.complete, checkpoint=step), ()
+    marked = replace(job, complete=job.complete or event.complete)
+    if event.step is None or (job.checkpoint is not None and event.step <= job.checkpoint):
+        return marked, ()
+    return replace(marked, checkpoint=event.step, saved_at=now), ()
 
 
 def exited(job: Job, event: e.Exited, now: Seconds) -> Result:

@@ -8,17 +8,21 @@ cheapest set that makes room there, then the cheapest nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
+from . import relations
 from .ledger import SOON, Ledger, NodeRoom, View, lease_of
 from .model import (
     GPU_MILLI,
+    Equals,
     Job,
+    JobId,
     Kind,
     Placement,
+    Policy,
     Reason,
     Rung,
     Seconds,
@@ -41,9 +45,20 @@ class Told(IntEnum):
     NOT_YET = 3
 
 
+Standing = tuple[int, int, int]
+"""Of whom nobody is taken while one of a smaller standing is enough: idle sessions, then by
+the priority of their class, then the highest level."""
+NOTHING: Standing = (0, 0, 0)
+"""The standing of an idle session."""
+Regret = tuple[Told, Standing, int, int, Seconds, float, Seconds, str]
+"""Told, standing, loss, bytes, longest idle, least unsaved work, newest grant, id."""
+Hunter = tuple[Kind, str, str, int, tuple[JobId, ...]]
+"""Kind, queue, class, level, and from whom besides it may not take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A session that may be asked to leave, or was asked and can still be reprieved."""
+    """A Job that may be asked to leave, or a session that was and can still be reprieved."""
 
     job: Job
     reason: Reason
@@ -52,17 +67,28 @@ class Victim:
     memory_mib: int
     """What parking would move."""
     idle_since: Seconds
+    standing: Standing = NOTHING
+    unsaved: float = 0.0
+    """GPU-seconds of work that its program has not saved, as far as it tells."""
 
     @property
     def loss(self) -> int:
-        """What its user loses by the rung that would apply."""
-        return rung(self.job).loss
+        """What a session loses by the rung that would apply; of a batch Job see ``unsaved``."""
+        return rung(self.job).loss if self.job.kind is Kind.SESSION else 0
 
     @property
-    def regret(self) -> tuple[Told, int, int, Seconds, Seconds, str]:
-        """The less, the sooner it is taken: loss, bytes, longest idle, newest grant, id."""
-        granted = lease_of(self.job).since
-        return self.told, self.loss, self.memory_mib, self.idle_since, -granted, self.job.id
+    def regret(self) -> Regret:
+        """The less, the sooner it is taken."""
+        return (
+            self.told,
+            self.standing,
+            self.loss,
+            self.memory_mib,
+            self.idle_since,
+            self.unsaved,
+            -lease_of(self.job).since,
+            self.job.id,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +99,22 @@ class Way:
     placement: Placement
 
 
-Cost = tuple[int, int, int, tuple[tuple[Seconds, Seconds, str], ...], int, int]
+Detail = tuple[Seconds, float, Seconds, str]
+Cost = tuple[Standing, int, int, float, int, tuple[Detail, ...], int, int]
 
 
 def cost(victims: Sequence[Victim]) -> Cost:
-    """What a set of victims costs: first those who have to be told (what they lose, what is
-    moved, how many, which), then those taken from another's notice, then all."""
+    """What a set of victims costs: first those who have to be told (the standing of the highest,
+    what they lose, what is moved, what is not saved, how many, which), then those taken from
+    another's notice, then all."""
     asked = [victim for victim in victims if victim.told is Told.NOT_YET]
     return (
+        max((victim.standing for victim in asked), default=NOTHING),
         sum(victim.loss for victim in asked),
         sum(victim.memory_mib for victim in asked),
+        sum(victim.unsaved for victim in asked),
         len(asked),
-        tuple(sorted(victim.regret[3:] for victim in asked)),
+        tuple(sorted(victim.regret[4:] for victim in asked)),
         sum(victim.told for victim in victims if victim.told is not Told.NOT_YET),
         len(victims),
     )
@@ -98,21 +128,6 @@ def rung(job: Job) -> Rung:
     return {StageName.PARK: Rung.GPU_STATE, StageName.SAVE: Rung.VARIABLES}.get(first, Rung.SERVER)
 
 
-def relation(taker: Job, victim: Job, snapshot: Snapshot) -> Reason | None:
-    """Whether, and for which reason, ``taker`` may take from ``victim``.
-
-    *Idle*: batch takes a session that is judged idle and not shielded. Nothing else is
-    ever a victim, and sessions take from nobody.
-    """
-    idle = (
-        victim.kind is Kind.SESSION
-        and victim.state is State.RUNNING
-        and victim.id in snapshot.idle
-        and victim.shield_until <= snapshot.now
-    )
-    return Reason.IDLE if taker.kind is Kind.BATCH and idle else None
-
-
 def recallable(job: Job) -> bool:
     """True if the Job was told to leave for another and can still be reprieved."""
     return (
@@ -123,32 +138,128 @@ def recallable(job: Job) -> bool:
     )
 
 
-def victims(taker: Job, snapshot: Snapshot, recalled: Sequence[Job]) -> tuple[Victim, ...]:
-    """Whom the taker may take from: running sessions, and those of ``recalled`` (see
-    ``recallable``), who know already."""
-    if taker.kind is not Kind.BATCH:
-        return ()
-    found = [_recalled(taker, job, snapshot) for job in recalled]
-    for id_ in sorted(snapshot.idle):
-        job = snapshot.jobs.get(id_)
-        reason = relation(taker, job, snapshot) if job is not None else None
-        if job is not None and reason is not None:
-            idle = snapshot.idle[id_]
-            found.append(Victim(job, reason, Told.NOT_YET, idle.memory_mib, idle.since))
-    return tuple(found)
+class Prey:
+    """From whom Jobs may take in one cycle; what holds for one of them serves its equals."""
 
+    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+        self._snapshot, self._policy = snapshot, policy
+        self._idle: list[Job] = []
+        self._shielded: list[Job] = []
+        self._at_work: dict[str, dict[tuple[Kind, str], list[Job]]] = {}
+        """By queue, and there by kind and class: who could have to give way to a Job of it."""
+        for _, job in sorted(snapshot.jobs.items()):
+            if recallable(job):
+                self._at_work.setdefault(job.queue, {})
+            if job.state is not State.RUNNING:
+                continue
+            idle = relations.is_idle(job, snapshot)
+            if not relations.exposed(job, snapshot.now):
+                self._shielded.append(job)
+            elif idle:
+                self._idle.append(job)
+            if not idle and relations.may_yield(job, policy):
+                alike = self._at_work.setdefault(job.queue, {})
+                alike.setdefault((job.kind, job.class_name), []).append(job)
+        self._known: dict[Hunter, tuple[Victim, ...]] = {}
 
-def _recalled(taker: Job, job: Job, snapshot: Snapshot) -> Victim:
-    assert job.notice is not None
-    place = taker.reserved.placement if taker.reserved is not None else ()
-    promised = [(share.node, share.device) for share in place]
-    if job.notice.for_job == taker.id:
-        told = Told.FOR_THIS
-    elif any((share.node, share.device) in promised for share in lease_of(job).placement):
-        told = Told.WHERE_PROMISED
-    else:
-        told = Told.FOR_ANOTHER
-    return Victim(job, job.notice.reason, told, snapshot.memory_mib.get(job.id, 0), job.since)
+    def hunter(self, taker: Job) -> Hunter:
+        """Equal for Jobs that may take from the same ones."""
+        alike = self._at_work.get(taker.queue)
+        if taker.kind is not Kind.BATCH or alike is None:
+            return taker.kind, "", "", 0, ()
+        left_for = taker.left_for and tuple(
+            job.id for group in alike.values() for job in group if job.id in taker.left_for
+        )
+        return taker.kind, taker.queue, taker.class_name, self._level(taker), left_for
+
+    def _level(self, job: Job) -> int:
+        queue = self._policy.queues.get(job.queue)
+        if queue is None or queue.preempt_equals is Equals.OFF:
+            return 0
+        return relations.level(job, self._snapshot.now, self._policy)
+
+    def victims(self, taker: Job, recalled: Sequence[Job] = ()) -> tuple[Victim, ...]:
+        """Whom the taker may take from: running Jobs, and those of ``recalled`` (see
+        ``recallable``), who know already."""
+        if taker.kind is not Kind.BATCH:
+            return ()
+        known = [victim for job in recalled for victim in self._recalled(taker, job)]
+        hunter = self.hunter(taker)
+        if hunter not in self._known:
+            found = [*self._idle, *self._givers(taker)]
+            self._known[hunter] = tuple(self._victim(taker, job) for job in found)
+        return (*known, *self._known[hunter])
+
+    def _givers(self, taker: Job) -> Iterator[Job]:
+        """Jobs at work that give way to the taker now."""
+        now, policy = self._snapshot.now, self._policy
+        for (_, class_name), alike in self._at_work.get(taker.queue, {}).items():
+            if relations.by_class(taker, alike[0], policy):
+                giving = alike
+            elif class_name == taker.class_name:
+                giving = [job for job in alike if relations.by_level(taker, job, now, policy)]
+            else:
+                continue
+            for job in giving:
+                if relations.exposed(job, now) and job.id not in taker.left_for:
+                    yield job
+
+    def changes(self, waiting: Iterable[Job]) -> Iterator[Seconds]:
+        """When they may take from more than now without any event: a shield is over, or a
+        running Job has had so much that it is of the next level."""
+        yield from (job.shield_until for job in self._shielded if job.id in self._snapshot.idle)
+        takers = {self.hunter(job)[1:4]: job for job in waiting if job.kind is Kind.BATCH}
+        for (queue, class_name, level), taker in takers.items():
+            for (kind, other), alike in self._at_work.get(queue, {}).items():
+                if relations.by_class(taker, alike[0], self._policy):
+                    yield from (job.shield_until for job in alike)
+                elif other == class_name and kind is Kind.BATCH:
+                    yield from self._of_equals(alike, level)
+
+    def _of_equals(self, alike: Iterable[Job], level: int) -> Iterator[Seconds]:
+        for job in alike:
+            own = self._level(job)
+            if own > level:
+                yield job.shield_until
+            elif own == level:
+                yield relations.leaves_level(job, self._snapshot.now, self._policy)
+
+    def _victim(self, taker: Job, job: Job) -> Victim:
+        reason = relations.relation(taker, job, self._snapshot, self._policy)
+        assert reason is not None, (taker.id, job.id)
+        idle = self._snapshot.idle[job.id] if reason is Reason.IDLE else None
+        parked = self._snapshot.memory_mib.get(job.id, 0)
+        return Victim(
+            job=job,
+            reason=reason,
+            told=Told.NOT_YET,
+            memory_mib=parked if idle is None else idle.memory_mib,
+            idle_since=self._snapshot.now if idle is None else idle.since,
+            standing=NOTHING if idle is not None else self._standing(job),
+            unsaved=relations.unsaved(job, self._snapshot.now),
+        )
+
+    def _standing(self, job: Job) -> Standing:
+        class_ = self._policy.classes[job.class_name]
+        return 1, class_.priority, -self._level(job)
+
+    def _recalled(self, taker: Job, job: Job) -> Iterator[Victim]:
+        """What is at work is taken over only by a Job to which it gives way as well."""
+        assert job.notice is not None
+        reason, snapshot = job.notice.reason, self._snapshot
+        idle = reason is Reason.IDLE
+        if not (idle or relations.gives_way(job, taker, snapshot.now, self._policy)):
+            return
+        place = taker.reserved.placement if taker.reserved is not None else ()
+        promised = [(share.node, share.device) for share in place]
+        if job.notice.for_job == taker.id:
+            told = Told.FOR_THIS
+        elif any((share.node, share.device) in promised for share in lease_of(job).placement):
+            told = Told.WHERE_PROMISED
+        else:
+            told = Told.FOR_ANOTHER
+        standing = NOTHING if idle else self._standing(job)
+        yield Victim(job, reason, told, snapshot.memory_mib.get(job.id, 0), job.since, standing)
 
 
 def minimal(
@@ -237,9 +348,16 @@ def _cheapest(
         shares = lease_of(victim.job).placement
         return sum(share.milli for share in shares if share.node == room.node.name)
 
-    def by_size(victim: Victim) -> tuple[Told, float, float, str]:
+    def by_size(victim: Victim) -> tuple[Told, Standing, float, float, float, str]:
         freed = size(victim)
-        return victim.told, victim.loss / freed, victim.memory_mib / freed, victim.job.id
+        return (
+            victim.told,
+            victim.standing,
+            victim.loss / freed,
+            victim.memory_mib / freed,
+            -freed,
+            victim.job.id,
+        )
 
     by_regret = sorted(victims, key=lambda victim: victim.regret)
     offers = [_greedy(ledger, by_regret, place)]

@@ -5,14 +5,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
 from jupyter_gpubroker.core.model import (
     GPU_MILLI,
     Class,
+    Equals,
     Kept,
     Kind,
+    Levels,
+    Order,
     Placement,
     PlacementRule,
     Queue,
@@ -104,13 +108,20 @@ def _put(world: World, spec: Spec, takers: list[str]) -> None:
         case "busy":
             world.runs(id_, placement, **more)
         case "batch":
-            world.runs(id_, placement, kind=Kind.BATCH, **more)
+            world.runs(id_, placement, kind=Kind.BATCH, **more, **_history(world, spec))
         case "told":
             world.drains(id_, placement, taker or "gone", **more)
         case "stops":
             world.stops(id_, placement, taker, **more)
         case _:
             world.quarantine(placement)
+
+
+def _history(world: World, spec: Spec) -> dict[str, Any]:
+    """What a running batch Job had before, and when it saved its work; some never tell."""
+    saved = world.now - 300 * spec.number if spec.number % 2 else None
+    shield = world.now + 40 if spec.number % 5 == 0 else 0.0
+    return {"gpu_seconds": 700.0 * spec.number, "saved_at": saved, "shield_until": shield}
 
 
 def _nodes(world: World, sizes: list[int], away: int, cpus: bool) -> None:
@@ -138,7 +149,9 @@ def _wait(world: World, spec: Spec, index: int) -> None:
         urgent = "urgent" if spec.number == 0 else "batch"
         names = list(world.nodes)[: 2 if spec.number == 1 else 0]
         avoid = tuple((name, world.now + 60 * (i + 1)) for i, name in enumerate(names))
-        world.waits(id_, spec.shape, user=spec.user, class_name=urgent, avoid=avoid)
+        had = 400.0 * (spec.number % 3)
+        more = {"avoid": avoid, "gpu_seconds": had, "served": had}
+        world.waits(id_, spec.shape, user=spec.user, class_name=urgent, **more)
     elif spec.shape.nodes == 1:
         parked = _parked(world, spec, index)
         world.session(id_, spec.shape, user=spec.user, attach=spec.number == 0, kept=parked)
@@ -146,16 +159,24 @@ def _wait(world: World, spec: Spec, index: int) -> None:
         world.waits(id_, spec.shape, user=spec.user)
 
 
+def _queue(draw: Random) -> Queue:
+    order = draw.choice(list(Order))
+    equals = Equals.OFF if order is Order.FAIR else draw.choice(list(Equals))
+    return Queue("default", order=order, preempt_equals=equals)
+
+
 def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
     """The world of that number: Jobs that run, idle or leave, and Jobs that wait."""
     draw = Random(seed)
     rule = draw.choice(list(PlacementRule))
-    world = World(policy=policy(placement=rule))
+    queues = {"default": _queue(draw), "vision": Queue("vision")}
+    levels = Levels(1000.0, 3.0)
+    world = World(policy=policy(placement=rule, queues=queues, levels=levels))
     if limits and draw.random() < 0.5:
         classes = {**world.policy.classes}
         classes["interactive"] = Class("interactive", (Kind.SESSION,), running=2)
-        queues = {"default": Queue("default", running_gpus=draw.choice((3, 12, 12)))}
-        world.policy = policy(placement=rule, classes=classes, queues=queues)
+        limited = replace(queues["default"], running_gpus=draw.choice((3, 12, 12)))
+        world.policy = replace(world.policy, classes=classes, queues={"default": limited})
     sizes = [draw.randint(1, 4) for _ in range(draw.randint(5, 7))]
     _nodes(world, sizes, away=draw.randint(0, 12), cpus=draw.random() < 0.3)
     for index in range(waiting):

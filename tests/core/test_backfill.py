@@ -184,6 +184,8 @@ def test_no_grant_moves_a_reservation_later(seed: int) -> None:
         elif job.class_name == "urgent":  # it may overtake others
             world.put(replace(job, class_name="batch"))
     world.barred.clear()
+    limit = world.policy.queues["default"].running_gpus
+    world.policy = replace(world.policy, queues={"default": Queue("default", limit)})
     seen: dict[str, float] = {}
     for _ in range(12):
         plan = world.plan()

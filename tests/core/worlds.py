@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from jupyter_gpubroker.core.events import Notify
+from jupyter_gpubroker.core.lifecycle import advance
 from jupyter_gpubroker.core.model import (
     GPU_MILLI,
     LEASED,
@@ -239,13 +241,12 @@ class World:
             self._start(self.jobs[id_], placement)
         for id_, notice in plan.notice:
             self.idle.pop(id_, None)
-            job = self.jobs[id_]
-            self.put(replace(job, state=State.DRAINING, since=self.now, notice=notice))
+            self.put(advance(self.jobs[id_], Notify(notice), self.now)[0])
         for id_ in plan.reprieve:
             self.put(replace(self.jobs[id_], state=State.RUNNING, since=self.now, notice=None))
 
     def _start(self, job: Job, placement: Placement) -> None:
-        end = self.now + (job.request.time_limit or 3600.0)
+        end = self.now + job.remaining(3600.0)
         attempt = job.attempt + 1
         lease = Lease("local", placement, attempt, self.now, end, Mode.HOSTED)
         starting = replace(job, state=State.STARTING, since=self.now, until=self.now + 120)

@@ -116,6 +116,10 @@ class Job:
     checkpoint: int | None = None
     """Last step the program said it saved."""
     checkpoint_at_start: int | None = None
+    saved_at: Seconds | None = None
+    """When it said last that it saved a step; ``None`` = it never did."""
+    left_for: tuple[JobId, ...] = ()
+    """Batch Jobs that it had to leave for; it never takes from them. The last ``LEFT_FOR_MAX``."""
     code: int | None = None
     failed_rank: int | None = None
     outcome: str = ""

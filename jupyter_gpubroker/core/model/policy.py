@@ -27,7 +27,29 @@ class Class:
     waiting: int | None = None
     """Waiting Jobs a user may have."""
     running: int | None = None
+    yields_to: tuple[str, ...] | None = None
+    """Classes of batch that its Jobs of the same queue give way to while they are at work;
+    ``None`` = batch to every class of higher priority, sessions to none."""
     terms: Terms = field(default_factory=Terms)
+
+
+class Order(StrEnum):
+    """Who is first in a queue, within a class."""
+
+    FAIR = "fair"
+    """The user who had less than their part, then who waits longer."""
+    SHORTEST = "shortest"
+    """Who has the least GPU-time left by its limit, less what it has waited."""
+    ATTAINED = "attained"
+    """Who has had the least GPU-time, in levels; then who came first. Limits do not count."""
+
+
+class Equals(StrEnum):
+    """Whether batch Jobs of one queue and class give way to each other."""
+
+    OFF = "off"
+    LEVELS = "levels"
+    """To one of a lower level, see ``core.relations``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +114,20 @@ class Queue:
     """Of each user."""
     groups: tuple[str, ...] = ()
     """Whose users may submit to it; empty = all users."""
+    order: Order = Order.FAIR
+    preempt_equals: Equals = Equals.OFF
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """What the orders *attained* and *shortest* count with."""
+
+    first: float = 10 * 3600.0
+    """GPU-seconds that a Job has had when it leaves the lowest level of *attained*."""
+    factor: float = 64.0
+    """How much more it takes to leave each next one."""
+    aging: float = 3.0
+    """GPU-seconds that a second of waiting counts in *shortest*."""
 
 
 class PlacementRule(StrEnum):
@@ -127,6 +163,7 @@ class Policy:
     """Sessions that batch leaves room for; ``None`` = as many as came lately, see
     ``core.reserve``."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
+    levels: Levels = field(default_factory=Levels)
     nodes_considered: int = 64
     """Nodes looked at for victims of one Job."""
     jobs_considered: int = 2000
