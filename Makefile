@@ -36,6 +36,8 @@ docs: .demo/stamp-package
 
 bench: setup
 	.venv/bin/python -m tests.bench
+	.venv/bin/jupyter gpubroker bench b4 --json
+	.venv/bin/jupyter gpubroker bench b6 --json
 	$(if $(DATA),.venv/bin/jupyter gpubroker bench b1 --data $(DATA) --json)
 
 sim: .demo/stamp-package
