@@ -17,8 +17,8 @@ from .fairshare import Account, fair_tree
 from .model import Equals, Job, JobId, Order, Policy, Seconds, Snapshot, State
 from .relations import level, remaining
 
-Turn = tuple[bool, int, bool, bool, int, str, float, Seconds, Seconds, JobId]
-"""The smaller, the sooner."""
+Turn = tuple[bool, int, bool, bool, int, str, float]
+"""The smaller, the sooner; equals as they came."""
 
 
 def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
@@ -30,8 +30,10 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
     waiting = [job for job in snapshot.jobs.values() if job.state is State.QUEUED]
     ranks = _ranks(waiting, snapshot, policy)
     overdue = snapshot.now - policy.max_age
+    known: dict[tuple[str, str, str], Turn] = {}
+    """What thousands of Jobs of one user, class and queue of order *fair* have in common."""
 
-    def key(job: Job) -> Turn:
+    def turn(job: Job) -> Turn:
         queue, user = _account(job.queue, job.user, policy)
         return (
             job.reserved is None or not job.reserved.promised,
@@ -41,10 +43,17 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
             ranks[queue, user],
             "" if user else queue,
             _own(job, snapshot.now, policy),
-            job.eligible,
-            job.submitted,
-            job.id,
         )
+
+    def key(job: Job) -> tuple[Turn, Seconds, Seconds, JobId]:
+        account = (job.class_name, job.queue, job.user)
+        usual = job.reserved is None and job.eligible > overdue
+        found = known.get(account) if usual else None
+        if found is None:
+            found = turn(job)
+            if usual and is_fair(job.queue, policy):
+                known[account] = found
+        return found, job.eligible, job.submitted, job.id
 
     return sorted(waiting, key=key)
 
@@ -83,7 +92,8 @@ def _account(queue: str, user: str, policy: Policy) -> Account:
 
 
 def _ranks(jobs: Iterable[Job], snapshot: Snapshot, policy: Policy) -> Mapping[Account, int]:
-    usage = dict.fromkeys((_account(job.queue, job.user, policy) for job in jobs), 0.0)
+    waiting = dict.fromkeys((job.queue, job.user) for job in jobs)
+    usage = dict.fromkeys((_account(*account, policy) for account in waiting), 0.0)
     for (queue, user), used in snapshot.usage.items():
         account = _account(queue, user, policy)
         usage[account] = usage.get(account, 0.0) + used
