@@ -6,7 +6,8 @@ Unknown keys are refused; every error names the line, the key and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from io import StringIO
 from typing import Annotated, Any, TypeVar, get_args
 
@@ -68,6 +69,56 @@ def read(text: str, model: type[M], name: str, longest: int) -> M:
 def written(text: str) -> Any:
     """What a right document says, as plain values: nothing is filled in."""
     return YAML(typ="safe", pure=True).load(StringIO(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key that is not the same in two documents, with what is written of it; what is left
+    out is said to be the default."""
+
+    key: str
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.old} → {self.new}"
+
+
+def differences(
+    values: Sequence[dict[str, Any]], texts: Sequence[str], ordered: Sequence[str]
+) -> list[Difference]:
+    """How two documents differ, by key: what they mean (``values``), as it is written.
+    ``ordered`` are the mappings in which the order of names means something."""
+    return list(_differences("", values, [written(text) for text in texts], ordered))
+
+
+def _differences(
+    key: str, values: Sequence[Any], texts: Sequence[Any], ordered: Sequence[str]
+) -> Iterator[Difference]:
+    same = values[0] == values[1]
+    if same and key and (key not in ordered or list(values[0]) == list(values[1])):
+        return
+    if not all(isinstance(value, dict) for value in values):
+        yield Difference(key, *map(_told, values, texts))
+        return
+    for name in dict.fromkeys([*values[0], *values[1]]):
+        path = f"{key}.{name}" if key else str(name)
+        inner = [value.get(name, _ABSENT) for value in values]
+        below = [text.get(name, _ABSENT) if isinstance(text, dict) else _ABSENT for text in texts]
+        yield from _differences(path, inner, below, ordered)
+    if key in ordered and same:
+        yield Difference(key, *(" ".join(map(str, value)) for value in values))
+
+
+_ABSENT = object()
+
+
+def _told(value: Any, text: Any) -> str:
+    if value is _ABSENT:
+        return "nothing"
+    if text is _ABSENT:
+        return "no limit" if value is None else f"{flow(value)} (default)"
+    return flow(text)
 
 
 def flow(value: object) -> str:

@@ -6,17 +6,18 @@ Unknown keys are refused; every error names the line, the key and the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from . import documents
 from .core import relations
 from .core.model import (
+    GPU_MILLI,
     Budget,
     Class,
+    Cohort,
     Equals,
     Kind,
     Levels,
@@ -24,10 +25,11 @@ from .core.model import (
     PlacementRule,
     Policy,
     Queue,
+    Quota,
     RemovedUsers,
     Terms,
 )
-from .documents import Strict, Time, TimeOrZero
+from .documents import Difference, Strict, Time, TimeOrZero
 
 DOCUMENT_MAX = 2**16
 """Characters of a policy: every user may have one checked, and YAML is slow to read."""
@@ -35,6 +37,7 @@ DOCUMENT_MAX = 2**16
 DAY_S = 86400.0
 BUDGET_DAYS_MAX = 30
 """So long is kept what was used."""
+Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 Name = Annotated[str, Field(max_length=64, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
 """Of a class or a queue: people type it, and it stands in lists and on command lines."""
 
@@ -166,6 +169,41 @@ class BudgetDoc(Strict):
         return Budget(self.gpu_hours, int(self.per // DAY_S))
 
 
+class QuotaDoc(Strict):
+    """A quota of one flavor, in whole GPUs."""
+
+    nominal: Gpus
+    """What it owns. Jobs inside it go before those that borrow."""
+    borrow: Gpus | None = None
+    """The most that it may use above that, of what the others of its cohort do not use;
+    without it as much as they lend."""
+    lend: Gpus | None = None
+    """The most that the others may use of it while it does not; without it all."""
+
+    def to_quota(self) -> Quota:
+        """The core's quota."""
+        borrow = None if self.borrow is None else self.borrow * GPU_MILLI
+        lend = None if self.lend is None else self.lend * GPU_MILLI
+        return Quota(self.nominal * GPU_MILLI, borrow, lend)
+
+
+class CohortDoc(Strict):
+    """One cohort of ``cohorts``: queues that lend each other what they do not use."""
+
+    parent: Name | None = None
+    """The cohort that it is a part of."""
+    quota: dict[str, QuotaDoc] = Field({}, max_length=64)
+    """What all its queues may use besides their own, as ``quota`` of a queue."""
+
+    def to_cohort(self, name: str) -> Cohort:
+        """The core's cohort."""
+        return Cohort(name, self.parent, _quotas(self.quota))
+
+
+def _quotas(docs: Mapping[str, QuotaDoc]) -> Mapping[str, Quota]:
+    return {flavor: doc.to_quota() for flavor, doc in docs.items()}
+
+
 class QueueDoc(Strict):
     """One queue of ``queues``."""
 
@@ -200,6 +238,12 @@ class QueueDoc(Strict):
             raise ValueError("preempt_equals: levels needs order: shortest or order: attained")
         return self
 
+    cohort: Name | None = None
+    """The cohort with whose queues it shares what it owns."""
+    quota: dict[str, QuotaDoc] = Field({}, max_length=64)
+    """What it owns, by flavor of GPU; ``"*"`` stands for all flavors that no quota of its cohort
+    names. A queue without quota and cohort may have all there is."""
+
     def to_queue(self, name: str) -> Queue:
         """The core's queue."""
         return Queue(
@@ -215,6 +259,8 @@ class QueueDoc(Strict):
             budget=None if self.budget is None else self.budget.to_budget(),
             user_budget=None if self.user_budget is None else self.user_budget.to_budget(),
             groups=self.groups,
+            cohort=self.cohort,
+            quota=_quotas(self.quota),
         )
 
 
@@ -254,6 +300,8 @@ class PolicyDoc(Strict):
     """What the orders ``attained`` and ``shortest`` count with."""
     classes: dict[Name, ClassDoc] = Field(min_length=1)
     """Terms by name. What names no class gets the first one of its kind."""
+    cohorts: dict[Name, CohortDoc] = Field({})
+    """Cohorts by name."""
     queues: dict[Name, QueueDoc] = Field(min_length=1)
     """Queues by name."""
 
@@ -274,11 +322,44 @@ class PolicyDoc(Strict):
         circle = relations.circle(self.core_classes())
         if circle:
             raise ValueError(f"classes: {relations.words(circle)}; change a yields_to or priority")
+        self._check_cohorts()
         return self
 
     def core_classes(self) -> dict[str, Class]:
         """The core's classes."""
         return {name: item.to_class(name) for name, item in self.classes.items()}
+
+    def _check_cohorts(self) -> None:
+        """Every tree has a root, and at a root nothing can be borrowed or lent."""
+        for name, queue in self.queues.items():
+            self._check_parent(f"queues.{name}.cohort", queue.cohort)
+            if queue.cohort is None:
+                _check_root(f"queues.{name}", queue.quota, "cohort")
+        for name, cohort in self.cohorts.items():
+            self._check_parent(f"cohorts.{name}.parent", cohort.parent)
+            if cohort.parent is None:
+                _check_root(f"cohorts.{name}", cohort.quota, "parent")
+        for name in self.cohorts:
+            path: list[str | None] = [name]
+            while (above := self.cohorts[path[-1] or ""].parent) is not None:
+                if above in path:
+                    words = " → ".join(map(str, [*path, above]))
+                    raise ValueError(f"cohorts.{name}.parent leads back to itself: {words}")
+                path.append(above)
+
+    def _check_parent(self, key: str, name: str | None) -> None:
+        if name is not None and name not in self.cohorts:
+            known = ", ".join(self.cohorts) or "there are none"
+            raise ValueError(f"{key} {name!r} is not one of cohorts ({known})")
+
+
+def _check_root(key: str, quota: Mapping[str, QuotaDoc], parent: str) -> None:
+    for flavor, doc in quota.items():
+        for word in ("borrow", "lend"):
+            if getattr(doc, word) is not None:
+                raise ValueError(
+                    f"{key}.quota.{flavor}.{word} needs a {parent}: there is nobody else"
+                )
 
 
 DEFAULT_DOCUMENT = """\
@@ -327,19 +408,6 @@ def document(text: str) -> PolicyDoc:
     return documents.read(text, PolicyDoc, "policy", DOCUMENT_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """One key that is not the same in two policies, with what is written of it; what is left
-    out is said to be the default."""
-
-    key: str
-    old: str
-    new: str
-
-    def __str__(self) -> str:
-        return f"{self.key}: {self.old} → {self.new}"
-
-
 ORDERED = ("classes", "groups")
 """Mappings in which the order of the names means something."""
 
@@ -349,40 +417,7 @@ def differences(old: str, new: str) -> list[Difference]:
 
     Other words for the same, and comments, are no difference."""
     values = [document(text).model_dump(by_alias=True) for text in (old, new)]
-    written = [documents.written(text) for text in (old, new)]
-    return list(_differences("", values, written))
-
-
-def _differences(key: str, values: list[Any], written: list[Any]) -> Iterator[Difference]:
-    if (
-        key
-        and values[0] == values[1]
-        and (key not in ORDERED or list(values[0]) == list(values[1]))
-    ):
-        return
-    if not all(isinstance(value, dict) for value in values):
-        words = [_written(value, text) for value, text in zip(values, written, strict=True)]
-        yield Difference(key, *words)
-        return
-    for name in dict.fromkeys([*values[0], *values[1]]):
-        path = f"{key}.{name}" if key else str(name)
-        inner = [value.get(name, _ABSENT) for value in values]
-        texts = [text.get(name, _ABSENT) if isinstance(text, dict) else _ABSENT for text in written]
-        yield from _differences(path, inner, texts)
-    if key in ORDERED and values[0] == values[1]:
-        yield Difference(key, *(" ".join(map(str, value)) for value in values))
-
-
-_ABSENT = object()
-
-
-def _written(value: Any, text: Any) -> str:
-    if value is _ABSENT:
-        return "nothing"
-    if text is _ABSENT:
-        plain = documents.flow(value)
-        return "no limit" if value is None else f"{plain} (default)"
-    return documents.flow(text)
+    return documents.differences(values, [old, new], ORDERED)
 
 
 def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
@@ -390,6 +425,7 @@ def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
     return Policy(
         classes=doc.core_classes(),
         queues={name: item.to_queue(name) for name, item in doc.queues.items()},
+        cohorts={name: item.to_cohort(name) for name, item in doc.cohorts.items()},
         default_queue=doc.default_queue,
         groups=dict(doc.groups),
         revision=revision,

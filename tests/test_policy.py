@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpubroker import policy
-from jupyter_gpubroker.core.model import Equals, Levels, Order, Refusal
+from jupyter_gpubroker.core.model import Equals, Levels, Order, Quota, Refusal
 
 UNFOLDING = "\n".join(
     ["a0: &a0 [x, x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9))]
@@ -110,6 +110,16 @@ WORDS = {
     " must be whole days, at most 30, for example 7d at line 32",
     ("default: {}", "default: {budget: {gpu_hours: 9}}"): "queues.default.budget.per:"
     " must be given at line 32",
+    ("default: {}", "default: {cohort: lab}"): "policy: queues.default.cohort 'lab' is not one of"
+    " cohorts (there are none)",
+    ("default: {}", "default: {quota: {h100: {nominal: 2, lend: 1}}}"): "policy:"
+    " queues.default.quota.h100.lend needs a cohort: there is nobody else",
+    ("half_life: 7d", "cohorts: {a: {parent: b}, b: {parent: a}}"): "policy:"
+    " cohorts.a.parent leads back to itself: a → b → a",
+    (
+        "half_life: 7d",
+        "cohorts: {a: {quota: {h100: {nominal: -1}}}}",
+    ): "cohorts.a.quota.h100.nominal: must be at least 0, got -1 at line 5",
     ("half_life: 7d", "groups: {phd: vision}"): "policy: groups.phd 'vision' is not one of queues",
 }
 
@@ -180,3 +190,14 @@ def test_the_order_of_classes_means_something() -> None:
     swapped = f"{first}  batch:{batch}\n  interactive:{interactive}queues:{tail}"
     found = policy.differences(text, swapped)
     assert [str(each) for each in found] == ["classes: interactive batch → batch interactive"]
+
+
+def test_quotas_are_written_in_gpus() -> None:
+    text = policy.DEFAULT_DOCUMENT.replace(
+        "  default: {}",
+        "  default: {cohort: lab, quota: {h100: {nominal: 4, borrow: 2}}}\n"
+        "cohorts: {lab: {quota: {'*': {nominal: 1}}}}",
+    )
+    found = policy.parse(text)
+    assert found.queues["default"].quota == {"h100": Quota(4000, borrow=2000)}
+    assert found.cohorts["lab"].quota == {"*": Quota(1000)}

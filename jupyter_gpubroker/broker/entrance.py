@@ -98,28 +98,29 @@ class Entrance:
         waiting += sum(_takes_place(job, counts) for job in self.made)
         return waiting - (self.replaced is not None and _takes_place(self.replaced, counts))
 
-    def _possible(self, request: Request, limits: Class) -> Request:
+    def _possible(self, request: Request, limits: Class, queue: str) -> Request:
         """The same Request, one object for all that are equal; Refusal if it can never run
-        here. What has been found possible stays so until the machines are others."""
+        here. What has been found possible stays so until the machines or the policy are others."""
         world = self.batch.world
-        known = world.possible.get((request, limits))
+        question = (request, limits, queue, world.policy.revision)
+        known = world.possible.get(question)
         if known is not None:
             return known
         possible(request, tuple(world.nodes.values()), limits)
+        affordable(request, queue, world.policy, world.nodes)
         if len(world.possible) >= POSSIBLE_MAX:
             world.possible.clear()
-        world.possible[request, limits] = request
+        world.possible[question] = request
         return request
 
     def make(self, asked: i.Submit | i.OpenSession) -> Job:
         """A QUEUED Job of what is asked for; Refusal if it can never run or is one too many."""
-        world, user = self.batch.world, asked.user
+        user = asked.user
         kind = Kind.BATCH if isinstance(asked, i.Submit) else Kind.SESSION
         limits = self._class(asked.class_name, kind)
         queue = self._queue(asked.queue, asked.groups)
         request = with_time(asked.request, limits)
-        request = self._possible(request, limits)
-        affordable(request, queue, world.policy, world.nodes)
+        request = self._possible(request, limits, queue)
         self._room(user, limits, queue)
         now = self.batch.now
         wait = limits.terms.max_wait

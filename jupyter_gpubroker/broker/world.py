@@ -53,7 +53,7 @@ class World:
     index: Index = field(default_factory=Index)
     """Those of ``jobs`` that are not terminal: what a turn looks at."""
     nodes: dict[str, Node] = field(default_factory=dict)
-    possible: dict[tuple[Request, Class], Request] = field(default_factory=dict)
+    possible: dict[tuple[Request, Class, str, int], Request] = field(default_factory=dict)
     """What these nodes can run, free or not."""
     engines_down: dict[str, str] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)

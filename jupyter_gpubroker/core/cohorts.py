@@ -10,7 +10,7 @@ the row ``*`` holds all other flavors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -30,7 +30,7 @@ _NOTHING = Quota(0)
 class Account:
     """What one queue or cohort has of one row, and what it uses. All amounts are milli."""
 
-    __slots__ = ("borrow", "kept", "nominal", "owned", "parent", "start", "used")
+    __slots__ = ("borrow", "claims", "kept", "nominal", "owned", "parent", "start", "used")
 
     def __init__(self, quota: Quota, parent: Account | None) -> None:
         self.nominal = quota.nominal
@@ -45,6 +45,8 @@ class Account:
         """By column. Of a cohort: what its members use beyond what they keep."""
         self.start = inf
         """At a root: when ``THEN`` is; infinite while nobody has a Reservation."""
+        self.claims = 0
+        """At a root: how many have one."""
 
     @property
     def root(self) -> Account:
@@ -59,7 +61,8 @@ class Account:
         above = self.parent.available(column)
         if self.borrow is not None:
             above = min(above, self.owned + self.borrow - max(self.kept, used))
-        return max(0, self.kept - used) + above
+        kept = max(0, self.kept - used)  # it is there whatever the others use
+        return kept + max(0, above) if kept else above
 
     def add(self, column: int, milli: int) -> None:
         """So much more is used, or less if it is negative: what goes beyond the part that is
@@ -112,9 +115,10 @@ class Cohorts:
             below = [name for name in sorted(self._cohorts) if self._root(name) == root]
             self._plant(queues, below)
 
-    def governs(self, queue: str) -> bool:
-        """False for a queue that may have all there is."""
-        return queue in self._trees
+    @property
+    def queues(self) -> Iterable[str]:
+        """Those that have a quota or are in a cohort; the others may have all there is."""
+        return self._trees
 
     def row(self, queue: str, flavor: str) -> Row:
         """The row that a flavor is in, for a queue that is governed."""

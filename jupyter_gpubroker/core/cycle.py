@@ -8,10 +8,11 @@ from dataclasses import replace
 from enum import Enum, auto
 from math import inf
 
-from . import why as reasons
+from . import outcome
 from .leaving import notice_id
-from .ledger import SOON, Claim, Column, Ledger, View, lease_of, leased
+from .ledger import SOON, Claim, Column, Ledger, View, lease_of, leased, taken
 from .line import keeps_free, overtakes
+from .merge import merged
 from .model import (
     LEAVING,
     Blocked,
@@ -26,7 +27,6 @@ from .model import (
     Reservation,
     Seconds,
     Snapshot,
-    State,
     Why,
 )
 from .on_demand import OnDemand
@@ -34,7 +34,7 @@ from .placement import Ask, Packing, fit
 from .preemption import Prey, Told, Victim, Way, make_way, minimal, recallable
 from .quota import Limits, ends
 from .reserve import Reserve
-from .room import Holding, ShapeKey, opening, shape
+from .room import Holding, ShapeKey, end, opening, shape
 
 
 class Failure(Enum):
@@ -52,11 +52,15 @@ Equal = tuple[str, str, tuple[tuple[str, ...], ...], Request]
 class Cycle:
     """The working state of one ``schedule`` call; each step is one method."""
 
+    places: dict[JobId, int]
+    """In the line before the queues were merged, where they have quotas."""
+
     def __init__(self, snapshot: Snapshot, policy: Policy, line: Sequence[Job]) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.line = line
-        self.ledger = Ledger(snapshot)
+        """In the order of their turns once they had them."""
+        self.ledger = Ledger(snapshot, policy)
         self.packing = Packing.of(snapshot, policy)
         self.limits = Limits(snapshot, policy)
         self.reserve = Reserve(snapshot, self.ledger)
@@ -67,6 +71,8 @@ class Cycle:
         """A limit keeps them from starting."""
         self.kept_back: dict[JobId, bool] = {}
         """They would start but for the sessions that may come."""
+        self.short: dict[JobId, Job] = {}
+        """Their queue has no quota left for them, and its cohort none to lend."""
         self.until: dict[JobId, Seconds] = {}
         """When those have left, at the latest, for whom promised Jobs wait."""
         self.starts: dict[JobId, Seconds] = {}
@@ -74,6 +80,8 @@ class Cycle:
         self.placed: dict[JobId, tuple[Job, Placement]] = {}
         self.promised: dict[JobId, tuple[Job, Placement]] = {}
         self.reserved: dict[JobId, Reservation] = {}
+        self._had: dict[JobId, Job] = {}
+        """Those whose turn was not in the order of the line."""
         self._heads: dict[str, JobId] = {}
         """Flavor -> the first that lacks such GPUs, for whom they are kept free."""
         self._notices: dict[JobId, Notice] = {}
@@ -92,7 +100,7 @@ class Cycle:
         """When all who leave have left."""
         for job in self.leaving:
             self.ledger.leave(job)
-        self._kept: list[Job] = []
+        self.kept: list[Job] = []
         """Those who have a Reservation of an earlier cycle."""
         self._claims: dict[JobId, Claim] = {}
         """Of those who have a Reservation of an earlier cycle and whose turn is still to come:
@@ -100,6 +108,21 @@ class Cycle:
         self._leave_for: dict[JobId, list[Job]] = {}
         """Who still may stay, and leaves for one of those."""
         self._claim()
+
+    def turns(self) -> Iterator[Job]:
+        """Step 1. The line, but of the queues' first Jobs those go before the others that stay
+        inside what their queue owns."""
+        quotas = self.ledger.quotas
+        if quotas is None:
+            yield from self.line
+            return
+
+        def rank(job: Job) -> int:
+            return 0 if _is_promised(job) else 1 if quotas.inside(job) else 2
+
+        for job in merged(self.line, rank):
+            self._had[job.id] = job
+            yield job
 
     def decide(self, job: Job) -> None:
         """Its turn has come: what was reserved for it, or for one that it overtakes, is not any
@@ -126,14 +149,14 @@ class Cycle:
             return True
         kept = self._kept_for(job)
         limit = self.limits.bar(job, besides=kept)
-        if limit is None:
-            return False
-        self.limited[job.id] = limit
-        if job.reserved is not None and not job.reserved.promised:
-            over = [other.job.id for other in self.holdings() if other.end <= job.reserved.start]
-            if self.limits.bar(job, over, kept) is None:
-                self._reserve(job, job.reserved)  # the limit is free again by then
-        return True
+        if limit is not None:
+            self.limited[job.id] = limit
+            over = [other.job.id for other in self._over_by_then(job)]
+            if over and self.limits.bar(job, over, kept) is None:
+                self._keep_reservation(job)  # the limit is free again by then
+        elif self._is_short(job) and not self._may_take(job):
+            self._lacks_quota(job)
+        return job.id in self.limited or job.id in self.short
 
     def fits_now(self, job: Job) -> Placement | None:
         """Step 3."""
@@ -188,7 +211,7 @@ class Cycle:
 
     def place(self, job: Job, placement: Placement) -> None:
         """The Job starts."""
-        self.ledger.take(placement, job.request, self.end(job, self.snapshot.now))
+        self.ledger.take(placement, job.request, self.end(job, self.snapshot.now), job.queue)
         self._admit(job)
         self.placed[job.id] = (job, placement)
 
@@ -209,7 +232,7 @@ class Cycle:
         theirs = [
             amount
             for victim in way.victims
-            for amount, _ in self.ledger.amounts(lease_of(victim.job).placement, victim.job.request)
+            for amount, _ in self.ledger.amounts(*taken(victim.job))
         ]
         before = [amount.soon for amount in theirs]
         for victim in way.victims:
@@ -219,7 +242,7 @@ class Cycle:
         self.recalled = [other for other in self.recalled if other.id not in gone]
         self._left_by = max(self._left_by, deadline)
         start = self._start(job, way.victims)
-        self.ledger.promise(way.placement, job.request, self.end(job, start))
+        self.ledger.promise(way.placement, job.request, self.end(job, start), job.queue)
         self.starts[job.id] = start
         self._admit(job)
         self.promised[job.id] = (job, way.placement)
@@ -230,6 +253,9 @@ class Cycle:
     def block(self, job: Job) -> None:
         """Step 6. The first that lacks GPUs of a flavor gets a Reservation: the place that is
         free for it first when all Leases last as long as they may."""
+        if self._is_short(job):
+            self._lacks_quota(job)
+            return
         if (equal := self._equal(job)) is not None:
             self._vain[equal] = job
         if not keeps_free(job, self.snapshot.now, self.policy):
@@ -282,35 +308,18 @@ class Cycle:
 
     def plan(self) -> Plan:
         """The outcome, with a reason for everybody who still waits."""
+        if self._had:
+            self.places = {job.id: index for index, job in enumerate(self.line)}
+            rest = [job for job in self.line if job.id not in self._had]
+            self.line = [*self._had.values(), *rest]
         return Plan(
             place=tuple((id_, where) for id_, (_, where) in self.placed.items()),
             notice=tuple(self._notices.items()),
             reprieve=tuple(job.id for job in self.recalled),
-            why=OnDemand(self._why),
-            next=self._next() if len(self.line) > len(self.placed) else None,
-            reserve=(*self._promises(), *self.reserved.items()),
+            why=OnDemand(lambda: outcome.reasons(self)),
+            next=outcome.next_look(self) if len(self.line) > len(self.placed) else None,
+            reserve=(*outcome.promises(self), *self.reserved.items()),
         )
-
-    def _why(self) -> dict[JobId, Why]:
-        """A place in the line and a reason for everybody in it."""
-        explainer = reasons.Explainer(self)
-        considered = self.policy.jobs_considered
-        why: dict[JobId, Why] = {}
-        for index, job in enumerate(self.line):
-            if job.id not in self.placed:
-                reason = explainer.why(job) if index < considered else explainer.later()
-                why[job.id] = replace(reason, position=len(why) + 1)
-        for _, job in sorted(self.snapshot.jobs.items()):
-            if job.state is State.HELD:
-                why[job.id] = Why(Blocked.HELD, "held back by its owner until released")
-        return why
-
-    def _promises(self) -> Iterator[tuple[JobId, Reservation]]:
-        for job, placement in self.promised.values():
-            found = Reservation(placement, self.starts[job.id], promised=True)
-            before = job.reserved
-            same = before is not None and (before.placement, before.promised) == (placement, True)
-            yield job.id, before if same and before is not None else found
 
     def _victims(self, job: Job) -> tuple[Victim, ...]:
         return tuple(
@@ -326,8 +335,8 @@ class Cycle:
 
     def _claim(self) -> None:
         """What was reserved is nobody else's before the turn of whom it was reserved for."""
-        self._kept = [job for job in self.line if job.reserved is not None]
-        holders = [job for job in self._kept if not self._bar(job)]
+        self.kept = [job for job in self.line if job.reserved is not None]
+        holders = [job for job in self.kept if not self._bar(job)]
         holdings = self.holdings() if not all(map(_is_promised, holders)) else []
         for job in holders:
             if job.reserved is not None and not job.reserved.promised:
@@ -341,12 +350,10 @@ class Cycle:
                 self.ledger.leave(other)
         for job in promised:
             assert job.reserved is not None
-            self._claims[job.id] = self.ledger.claim(job.reserved.placement, job.request)
+            where = job.reserved.placement
+            self._claims[job.id] = self.ledger.claim(where, job.request, job.queue)
         for job in reversed(promised):  # what their victims leave over
-            over = [
-                self.ledger.claim(lease_of(other).placement, other.request)
-                for other in self._leave_for[job.id]
-            ]
+            over = [self.ledger.claim(*taken(other)) for other in self._leave_for[job.id]]
             self._claims[job.id] += tuple(part for parts in over for part in parts)
 
     def _unclaim(self, job: Job) -> None:
@@ -354,9 +361,11 @@ class Cycle:
         assert job.reserved is not None, job
         self.ledger.give_back(self._claims.pop(job.id))
         if not job.reserved.promised:
-            self.ledger.release(job.reserved.placement, job.request, job.reserved.start)
+            where, start = job.reserved.placement, job.reserved.start
+            self.ledger.release(where, job.request, start, job.queue)
         for other in self._leave_for.pop(job.id, ()):
-            if self.ledger.holds(lease_of(other).placement, other.request, SOON):
+            placement, request, queue = taken(other)
+            if self.ledger.holds(placement, request, SOON, queue):
                 self.ledger.stay(other)
                 self.recalled.append(other)
             else:
@@ -379,6 +388,26 @@ class Cycle:
         lower = overtakes(job, other, self.policy)
         return lower and not _is_promised(other) and not _is_promised(job)
 
+    def _over_by_then(self, job: Job) -> list[Holding]:
+        """What has ended when what is reserved for the Job begins; empty without that."""
+        if job.reserved is None or job.reserved.promised:
+            return []
+        return [other for other in self.holdings() if other.end <= job.reserved.start]
+
+    def _lacks_quota(self, job: Job) -> None:
+        """It keeps its Reservation where its quota is free again by then."""
+        self.short[job.id] = job
+        with self.ledger.trial():
+            over = self._over_by_then(job)
+            end(self.ledger, over)
+            keeps = over and not self._is_short(job)
+        if keeps:
+            self._keep_reservation(job)
+
+    def _keep_reservation(self, job: Job) -> None:
+        assert job.reserved is not None, job
+        self._reserve(job, job.reserved)
+
     def _reserve(self, job: Job, found: Reservation) -> None:
         self.reserved[job.id] = found
         self._keep_free(job, found, self.holdings())
@@ -388,8 +417,12 @@ class Cycle:
         return self.ledger.flavors_for(job.request)
 
     def _keep_free(self, job: Job, found: Reservation, holdings: Sequence[Holding]) -> None:
-        ended = [(each.placement, each.job.request) for each in holdings if each.end <= found.start]
-        self.ledger.reserve(found.placement, job.request, found.start, ended)
+        ended = [
+            (each.placement, each.job.request, each.job.queue)
+            for each in holdings
+            if each.end <= found.start
+        ]
+        self.ledger.reserve(found.placement, job.request, found.start, ended, job.queue)
 
     def _soon(self, job: Job, victims: Sequence[Victim]) -> View:
         """What a Job sees that starts when all who leave, and these, have left."""
@@ -405,9 +438,13 @@ class Cycle:
     def _admit(self, job: Job) -> None:
         """It counts against limits, which may bar others now that lacked only GPUs before."""
         self.limits.admit(job)
-        if self.limits.groups(job):
-            share = self.limits.share_one
-            self._vain = {equal: it for equal, it in self._vain.items() if not share(job, it)}
+        quotas, share = self.ledger.quotas, self.limits.share_one
+        if self.limits.groups(job) or quotas is not None:
+            self._vain = {
+                equal: it
+                for equal, it in self._vain.items()
+                if not (share(job, it) or (quotas is not None and quotas.kin(job, it)))
+            }
 
     def _try_again(self) -> None:
         """Something was given back: who failed may not fail now."""
@@ -424,6 +461,16 @@ class Cycle:
             return None
         return job.class_name, job.queue, self.limits.groups(job), job.request
 
+    def _is_short(self, job: Job) -> bool:
+        """Its quota does not allow it, even when all have left who leave."""
+        quotas = self.ledger.quotas
+        return quotas is not None and not quotas.wishes(job, SOON)
+
+    def _may_take(self, job: Job) -> bool:
+        """True if others may have to leave for it who use the same quota."""
+        quotas = self.ledger.quotas
+        return quotas is not None and any(quotas.kin(job, v.job) for v in self._victims(job))
+
     def _has_failed(self, step: str, job: Job, view: View) -> bool:
         """True if an equal Request failed at that step, and nothing was given back since."""
         return self._failure(step, job, view) is not None
@@ -437,34 +484,9 @@ class Cycle:
 
     def _alike(self, step: str, job: Job) -> Hashable:
         """Equal for Jobs that fare alike in that step, if their Requests and views are equal."""
-        return self.prey.hunter(job) if step == "way" else job.kind
-
-    def _is_free_after_all(self, job: Job) -> bool:
-        """What was reserved for it is not any more, and it did not start there."""
-        if job.reserved is None:
-            return False
-        found = self.promised.get(job.id) or self.placed.get(job.id)
-        kept = self.reserved.get(job.id)
-        where = found[1] if found is not None else kept.placement if kept is not None else ()
-        return where != job.reserved.placement
-
-    def _next(self) -> Seconds | None:
-        """When somebody may be taken, an avoided node be tried, or a Job has waited too long: the
-        changes that are no event. At once where some started, and others were too far behind
-        to have their turn."""
-        now = self.snapshot.now
-        if self.placed and len(self.line) > self.policy.jobs_considered:
-            return now
-        if any(map(self._is_free_after_all, self._kept)):
-            return now  # others were denied it
-        changes = self.prey.changes([job for job in self.line if job.id not in self.placed])
-        avoided = [until for job in self.line if job.avoid for _, until in job.avoid]
-        young = now - self.policy.max_age
-        eligible = min((job.eligible for job in self.line if job.eligible > young), default=inf)
-        aged = [eligible + self.policy.max_age] if eligible < inf else []
-        budgets = [] if self.limits.next is None else [self.limits.next]
-        times = (*changes, *avoided, *aged, *budgets)
-        return min((time for time in times if now < time < inf), default=None)
+        quotas = self.ledger.quotas
+        queue = job.queue if quotas is not None and quotas.governs(job.queue) else ""
+        return self.prey.hunter(job) if step == "way" else job.kind, queue
 
 
 def _is_promised(job: Job) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from .amounts import words_gpus
+from .cohorts import ANY, Cohorts
 from .model import (
     GPU_MILLI,
     Class,
@@ -47,8 +48,8 @@ def possible(request: Request, nodes: Iterable[Node], class_: Class) -> None:
 
 
 def affordable(request: Request, queue: str, policy: Policy, nodes: Mapping[str, Node]) -> None:
-    """Refusal if the limits of its queue can never be met by the Request, with its time limit,
-    whatever else runs or was used."""
+    """Refusal if the limits of its queue, or its quota, can never be met by the Request, with
+    its time limit, whatever else runs or was used."""
     milli, limits = milli_of(request, nodes), policy.queues[queue]
     for most, whose in ((limits.running_gpus, ""), (limits.user_gpus, " of one user")):
         if most is not None and milli > most * GPU_MILLI:
@@ -58,6 +59,7 @@ def affordable(request: Request, queue: str, policy: Policy, nodes: Mapping[str,
                 f" once, and this needs {milli / GPU_MILLI:g}",
                 f"nearest that can run: {_smaller(request, most * GPU_MILLI)}",
             )
+    _quota(request, queue, policy, nodes)
     for spending in budgets_of(queue, "each user", policy):
         budget, limit = spending.budget, request.time_limit or 0.0
         if milli * limit > budget.gpu_hours * HOUR_MILLI_S:
@@ -70,12 +72,40 @@ def affordable(request: Request, queue: str, policy: Policy, nodes: Mapping[str,
             )
 
 
+def _quota(request: Request, queue: str, policy: Policy, nodes: Mapping[str, Node]) -> None:
+    """What the queue could have if nobody else used anything."""
+    quotas = Cohorts(policy)
+    if queue not in quotas.queues:
+        return
+    known = sorted({d.flavor for node in nodes.values() for d in _wanted(node, request)})
+    rows: dict[str, list[str]] = {} if known or request.flavors else {ANY: []}
+    for flavor in request.flavors or known:
+        rows.setdefault(quotas.row(queue, flavor), []).append(flavor)
+    best, words = -1, ""
+    for row, flavors in rows.items():
+        milli = milli_of(replace(request, flavors=tuple(flavors)), nodes)
+        most = quotas.account(queue, row).most
+        if milli <= most:
+            return
+        if most > best:
+            of = "" if row == ANY else f" of flavor {row}"
+            best, words = most, f"{words_gpus(most)}{of}, and this needs {milli / GPU_MILLI:g}"
+    near = _smaller(request, best) if best else ""
+    raise Refusal(
+        "gpus",
+        f"the jobs in queue {queue} have at most {words}",
+        f"nearest that can run: {near}" if near else "use another queue",
+    )
+
+
 def _smaller(request: Request, most: int) -> str:
     """The shape next to the Request that takes no more milli."""
     each = request.gpus * GPU_MILLI
     if request.nodes > 1 and each <= most:
         return replace(request, nodes=most // each).words()
-    return replace(request, nodes=1, gpus=most // GPU_MILLI, gpu_milli=0, memory_mib=0).words()
+    whole, share = divmod(most, GPU_MILLI)
+    share = 0 if whole else share
+    return replace(request, nodes=1, gpus=whole, gpu_milli=share, memory_mib=0).words()
 
 
 def _time(request: Request, class_: Class) -> None:

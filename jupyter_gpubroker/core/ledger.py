@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from math import inf
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
+from .columns import BOTH, NOW, NOWHERE, SOON, Amount, Claim, Column, View
+from .lending import lending
 from .model import (
     GPU_MILLI,
     Brand,
@@ -25,6 +26,7 @@ from .model import (
     Lease,
     Node,
     Placement,
+    Policy,
     Request,
     Seconds,
     Snapshot,
@@ -32,62 +34,29 @@ from .model import (
     serves,
 )
 
+__all__ = [
+    "BOTH",
+    "NOW",
+    "SOON",
+    "Amount",
+    "Claim",
+    "Column",
+    "DeviceRoom",
+    "Ledger",
+    "NodeRoom",
+    "View",
+    "lease_of",
+    "leased",
+    "taken",
+]
+
 T = TypeVar("T")
 
-Taken = tuple[Placement, Request]
-"""What somebody has, and what was asked for."""
+Taken = tuple[Placement, Request, str]
+"""What somebody has, what was asked for, and in which queue."""
 
 MOVES = 100_000
 """Moves that a Ledger remembers for its tables; then it forgets them all."""
-
-
-class Column(Enum):
-    """When something has to be free."""
-
-    NOW = "now"
-    SOON = "soon"
-    BOTH = "both"
-    """The smaller of the two: where a Job may start."""
-
-
-class View(NamedTuple):
-    """What one Job sees of an Amount."""
-
-    column: Column
-    late: Seconds = -inf
-    """It still runs at the start of the Reservations that begin at or before this time."""
-
-
-NOW, SOON, BOTH = (View(column) for column in Column)
-
-
-class Amount:
-    """How much of one countable thing is free, in all columns."""
-
-    __slots__ = ("capacity", "claims", "home", "now", "soon", "start", "then")
-
-    def __init__(self, capacity: int, home: int = 0) -> None:
-        self.capacity = self.now = self.soon = self.then = capacity
-        self.start: Seconds = inf
-        """When ``then`` is; infinite where nobody has a Reservation."""
-        self.claims = 0
-        """How many have a Reservation of it."""
-        self.home = home
-        """Index of its room."""
-
-    def free(self, view: View) -> int:
-        """What is free in that view, in the unit of the amount."""
-        if view.column is Column.SOON:
-            found = self.soon
-        elif view.column is Column.NOW:
-            found = self.now
-        else:
-            found = min(self.now, self.soon)
-        return max(0, min(found, self.then)) if self.start <= view.late else found
-
-
-Claim = tuple[tuple[Amount, int], ...]
-"""What was taken from ``soon`` of each Amount."""
 
 
 @dataclass(slots=True, eq=False)  # frozen ones are slow to make, and each cycle makes all
@@ -168,8 +137,9 @@ class Trial:
 class Ledger:
     """Free GPUs, CPUs and memory of one cycle. Every move is checked and can be undone."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        """Book every Lease and every quarantined Share in both columns."""
+    def __init__(self, snapshot: Snapshot, policy: Policy | None = None) -> None:
+        """Book every Lease and every quarantined Share in both columns. Without a policy there
+        are no quotas."""
         self.rooms = tuple(
             _room(node, index)
             for index, node in enumerate(
@@ -187,32 +157,47 @@ class Ledger:
             for room in self.rooms
             for device in room.devices
         }
+        self.quotas = None if policy is None else lending(snapshot, policy)
+        """``None`` = no queue has a quota."""
         self._starts: list[Seconds] = []
         self._log: list[tuple[Amount, int, int, int]] = []
         self._moved: list[int] = []
         self._tables: dict[Hashable, _Table[Any]] = {}
         for job in leased(snapshot):
-            self._book(lease_of(job).placement, job.request)
+            self._book(lease_of(job).placement, job.request, job.queue)
         for quarantined in snapshot.quarantined:
             self._book(quarantined.shares, None)
         for room in self.rooms:
             _settle(room)
 
-    def _book(self, placement: Placement, request: Request | None) -> None:
-        for amount, need in self.amounts(placement, request):
+    def _book(self, placement: Placement, request: Request | None, queue: str = "") -> None:
+        for amount, need in self._amounts(placement, request):
             amount.now -= need
             amount.soon -= need
+        if self.quotas is not None:
+            for amount, need in self.quotas.amounts(placement, request, queue):
+                amount.move(-need, -need, 0)
 
-    def take(self, placement: Placement, request: Request, until: Seconds = inf) -> None:
-        """A Job starts there, and ends then at the latest: gone from ``now`` and ``soon``."""
-        self.shift(placement, request, now=-1, soon=-1, until=until)
+    def take(
+        self, placement: Placement, request: Request, until: Seconds = inf, queue: str = ""
+    ) -> None:
+        """A Job of that queue starts there, and ends then at the latest: gone from ``now`` and
+        ``soon``."""
+        self.shift(placement, request, now=-1, soon=-1, until=until, queue=queue)
 
-    def promise(self, placement: Placement, request: Request, until: Seconds = inf) -> None:
+    def promise(
+        self, placement: Placement, request: Request, until: Seconds = inf, queue: str = ""
+    ) -> None:
         """A Job will start there: gone from ``soon``."""
-        self.shift(placement, request, now=0, soon=-1, until=until)
+        self.shift(placement, request, now=0, soon=-1, until=until, queue=queue)
 
     def reserve(
-        self, placement: Placement, request: Request, start: Seconds, ended: Iterable[Taken]
+        self,
+        placement: Placement,
+        request: Request,
+        start: Seconds,
+        ended: Iterable[Taken],
+        queue: str = "",
     ) -> None:
         """A Job will start there when those are over that have ``ended`` by then. A trial does
         not undo it."""
@@ -223,21 +208,18 @@ class Ledger:
                 continue
             for amount, need in self.amounts(*other):
                 back[amount] = back.get(amount, 0) + need
-        for amount, need in self.amounts(placement, request):
-            known = amount.then if amount.claims else amount.capacity
-            amount.then = min(known, amount.soon + back.get(amount, 0)) - need
-            amount.start = min(amount.start, start)
-            amount.claims += 1
-            self._moved.append(amount.home)
+        for amount, need in self.amounts(placement, request, queue):
+            amount.reserve(need, start, back)
+            self._note(amount)
         self._starts.append(start)
 
-    def release(self, placement: Placement, request: Request, start: Seconds) -> None:
-        """The Reservation is no more. What another one has a claim to as well stays as it is."""
-        for amount, _ in self.amounts(placement, request):
-            amount.claims -= 1
-            if not amount.claims:
-                amount.start = inf
-            self._moved.append(amount.home)
+    def release(
+        self, placement: Placement, request: Request, start: Seconds, queue: str = ""
+    ) -> None:
+        """The Reservation is no more."""
+        for amount, _ in self.amounts(placement, request, queue):
+            amount.release()
+            self._note(amount)
         self._starts.remove(start)
 
     def view(self, column: Column, until: Seconds) -> View:
@@ -252,18 +234,19 @@ class Ledger:
         now: int,
         soon: int,
         until: Seconds = inf,
+        queue: str = "",
     ) -> None:
         """In each column the Placement is given back (1), taken (-1), or left alone (0); in
         ``then`` as in ``soon``, but by those alone who have not ended by its start."""
-        for amount, need in self.amounts(placement, request):
+        for amount, need in self.amounts(placement, request, queue):
             then = soon * need if until > amount.start else 0
             self._move(amount, now * need, soon * need, then)
 
-    def claim(self, placement: Placement, request: Request) -> Claim:
+    def claim(self, placement: Placement, request: Request, queue: str = "") -> Claim:
         """Take from ``soon`` what somebody was promised, as far as it is there."""
         parts = []
-        for amount, need in self.amounts(placement, request):
-            part = min(amount.soon, need)
+        for amount, need in self.amounts(placement, request, queue):
+            part = max(0, min(amount.soon, need))
             parts.append((amount, part))
             self._move(amount, 0, -part, 0)
         return tuple(parts)
@@ -276,16 +259,21 @@ class Ledger:
     def leave(self, job: Job) -> None:
         """A Job with a Lease will leave: ``soon`` gets its Shares back."""
         lease = lease_of(job)
-        self.shift(lease.placement, job.request, now=0, soon=1, until=lease.expires)
+        until, queue = lease.expires, job.queue
+        self.shift(lease.placement, job.request, now=0, soon=1, until=until, queue=queue)
 
     def stay(self, job: Job) -> None:
         """The inverse of ``leave``."""
         lease = lease_of(job)
-        self.shift(lease.placement, job.request, now=0, soon=-1, until=lease.expires)
+        until, queue = lease.expires, job.queue
+        self.shift(lease.placement, job.request, now=0, soon=-1, until=until, queue=queue)
 
-    def holds(self, placement: Placement, request: Request | None, view: View) -> bool:
+    def holds(
+        self, placement: Placement, request: Request | None, view: View, queue: str = ""
+    ) -> bool:
         """True if all of the Placement is free in that view; ``None`` = the GPUs alone."""
-        return all(amount.free(view) >= need for amount, need in self.amounts(placement, request))
+        amounts = self.amounts(placement, request, queue)
+        return all(amount.free(view) >= need for amount, need in amounts)
 
     def flavors_for(self, request: Request) -> tuple[str, ...]:
         """What it can use."""
@@ -306,10 +294,8 @@ class Ledger:
             if not trial.committed:
                 while len(self._log) > mark:
                     amount, now, soon, then = self._log.pop()
-                    amount.now -= now
-                    amount.soon -= soon
-                    amount.then -= then
-                    self._moved.append(amount.home)
+                    amount.move(-now, -soon, -then)
+                    self._note(amount)
 
     def open(self, view: View) -> list[int]:
         """The indexes of the rooms that have a part of a device free in that view: on a full
@@ -354,9 +340,17 @@ class Ledger:
         return answers
 
     def amounts(
+        self, placement: Placement, request: Request | None, queue: str = ""
+    ) -> Iterator[tuple[Amount, int]]:
+        """What a Placement uses; nothing where the node or device is not usable now, but of a
+        quota also there."""
+        yield from self._amounts(placement, request)
+        if self.quotas is not None:
+            yield from self.quotas.amounts(placement, request, queue)
+
+    def _amounts(
         self, placement: Placement, request: Request | None
     ) -> Iterator[tuple[Amount, int]]:
-        """What a Placement uses; nothing where the node or device is not usable now."""
         for share in placement:
             device = self._devices.get((share.node, share.device))
             if device is not None:
@@ -372,19 +366,24 @@ class Ledger:
                 yield room.memory, request.host_memory_mib
 
     def _move(self, amount: Amount, now: int, soon: int, then: int) -> None:
-        amount.now += now
-        amount.soon += soon
-        amount.then += then
-        assert 0 <= amount.now <= amount.capacity, "more was taken or given back than there is"
-        assert 0 <= amount.soon <= amount.capacity, "more was taken or given back than there is"
-        self._moved.append(amount.home)
+        amount.move(now, soon, then)
+        self._note(amount)
         self._log.append((amount, now, soon, then))
+
+    def _note(self, amount: Amount) -> None:
+        if amount.home != NOWHERE:
+            self._moved.append(amount.home)
 
 
 def lease_of(job: Job) -> Lease:
     """The Lease of a Job in a state that has one."""
     assert job.lease is not None, job
     return job.lease
+
+
+def taken(job: Job) -> Taken:
+    """What a Job has that is in a state with a Lease."""
+    return lease_of(job).placement, job.request, job.queue
 
 
 def leased(snapshot: Snapshot) -> list[Job]:

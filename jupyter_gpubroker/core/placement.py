@@ -12,7 +12,7 @@ islands with the fewest free ones. Last come the names of nodes and the indexes 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from .fragmentation import Free, Mix, Shape, market, mix
@@ -156,15 +156,26 @@ class Spot(NamedTuple):
 
 
 def fit(ledger: Ledger, job: Job, view: View, packing: Packing) -> Placement | None:
-    """Where the Job fits in that view, all nodes or none; ``None`` = nowhere.
+    """Where the Job fits in that view, all nodes or none; ``None`` = nowhere, or not within the
+    quota of its queue.
 
     The nodes of a gang are distinct and of one engine, in the order of their names.
     """
-    look = Look(Ask.of(job, packing), view, packing)
+    ask, quotas = Ask.of(job, packing), ledger.quotas
+    for request in (job.request,) if quotas is None else quotas.wishes(job, view):
+        wish = ask if request is job.request else replace(ask, request=request)
+        found = _fit(ledger, wish, view, packing)
+        if found is not None:
+            return found
+    return None
+
+
+def _fit(ledger: Ledger, ask: Ask, view: View, packing: Packing) -> Placement | None:
+    look = Look(ask, view, packing)
     frees = ledger.frees(view)
-    wants_gpus = job.request.gpus or job.request.shared
+    wants_gpus = ask.request.gpus or ask.request.shared
     answers = ledger.table(
-        (view, packing.rule, packing.mix, look.shape, job.request.host_memory_mib),
+        (view, packing.rule, packing.mix, look.shape, ask.request.host_memory_mib),
         lambda room: look.search(room, frees[room.index], plain=True),
         ledger.open(view) if wants_gpus else None,
     )
@@ -174,7 +185,7 @@ def fit(ledger: Ledger, job: Job, view: View, packing: Packing) -> Placement | N
             look.among(room, found) if found is not None or room.node.name in named else None
             for room, found in zip(ledger.rooms, answers, strict=True)
         ]
-    return gang([found for found in answers if found is not None], job.request)
+    return gang([found for found in answers if found is not None], ask.request)
 
 
 def gang(spots: Sequence[Spot], request: Request) -> Placement | None:

@@ -292,6 +292,44 @@ def make_way(
 ) -> Way | None:
     """The cheapest Way that was found; at most ``considered`` nodes are searched (but as
     many as a gang needs)."""
+    lenders = _lenders(ledger, job, victims, view)
+    if lenders is None:
+        return None
+    with ledger.trial():
+        for victim in lenders:
+            ledger.leave(victim.job)
+        others = [victim for victim in victims if victim not in lenders]
+        chosen = _cheapest_nodes(ledger, job, others, packing, considered, view)
+    return minimal(ledger, job, [*lenders, *chosen], packing, view)
+
+
+def _lenders(
+    ledger: Ledger, job: Job, victims: Sequence[Victim], view: View
+) -> list[Victim] | None:
+    """Victims whose leaving makes room in the quota of the Job's queue, the least regretted
+    first; ``None`` = there is none even then."""
+    quotas, found = ledger.quotas, list[Victim]()
+    if quotas is None:
+        return found
+    kin = [victim for victim in victims if quotas.kin(job, victim.job)]
+    with ledger.trial():
+        for victim in sorted(kin, key=lambda victim: victim.regret):
+            if quotas.wishes(job, view):
+                break
+            ledger.leave(victim.job)
+            found.append(victim)
+        return found if quotas.wishes(job, view) else None
+
+
+def _cheapest_nodes(
+    ledger: Ledger,
+    job: Job,
+    victims: Sequence[Victim],
+    packing: Packing,
+    considered: int,
+    view: View,
+) -> list[Victim]:
+    """The victims of the nodes that cost least, empty where there are too few nodes."""
     ask = Ask.of(job, packing)
     look = Look(ask, view, packing)
     offers: list[_Offer] = []
@@ -312,7 +350,7 @@ def make_way(
         offer = _cheapest(ledger, room, there, partial(look.at, room))
         if offer is not None:
             offers.append(offer)
-    return minimal(ledger, job, _together(offers, job.request.nodes), packing, view)
+    return _together(offers, job.request.nodes)
 
 
 def _could(room: NodeRoom, ask: Ask, victims: Sequence[Victim], view: View) -> bool:

@@ -14,6 +14,7 @@ from math import inf
 from typing import Protocol
 
 from .ledger import BOTH, NOW, Ledger
+from .lending import Lending
 from .model import (
     Job,
     JobId,
@@ -28,6 +29,7 @@ from .model import (
     nodes_of,
 )
 from .placement import Ask, Look, Packing, fit
+from .preemption import Prey
 from .quota import Limits
 from .reserve import Reserve
 
@@ -110,7 +112,8 @@ def end(ledger: Ledger, holdings: Sequence[Holding], back: int = 1) -> None:
     """They end, or (-1) have not ended after all. What is reserved does not get more."""
     for each in holdings:
         now, soon = back * each.now, back * each.soon
-        ledger.shift(each.placement, each.job.request, now=now, soon=soon, until=-inf)
+        job = each.job
+        ledger.shift(each.placement, job.request, now=now, soon=soon, until=-inf, queue=job.queue)
 
 
 class Cycle(Protocol):
@@ -128,6 +131,12 @@ class Cycle(Protocol):
     reserved: dict[JobId, Reservation]
     kept_back: dict[JobId, bool]
     reserve: Reserve
+    short: dict[JobId, Job]
+    line: Sequence[Job]
+    places: dict[JobId, int]
+    starts: dict[JobId, Seconds]
+    kept: list[Job]
+    prey: Prey
 
     def leavings(self) -> list[Holding]:
         """What those have who leave; first to end first."""
@@ -154,7 +163,7 @@ class Rooms:
 
     @cached_property
     def _empty(self) -> Ledger:
-        """As if everybody had left."""
+        """As if everybody had left, and no quota kept anybody."""
         return Ledger(replace(self.cycle.snapshot, jobs={}))
 
     @cached_property
@@ -174,10 +183,10 @@ class Rooms:
         """The place that it was promised, with those who still have to leave it."""
 
         def free() -> bool:
-            return self.cycle.ledger.holds(placement, job.request, NOW)
+            return self.cycle.ledger.holds(placement, job.request, NOW, job.queue)
 
         names = nodes_of(placement)
-        near = [each for each in self._leavings if _touches(each, names)]
+        near = [each for each in self._leavings if self._counts(each, names, job)]
         with self.cycle.ledger.trial():
             needed = self._needed(near, free)
         return Room(needed, placement)
@@ -197,7 +206,7 @@ class Rooms:
         return self._search("all", job, gone, [each for each in known if each.job.id not in first])
 
     def fits_empty(self, job: Job) -> bool:
-        """True if it would fit when everybody had left."""
+        """True if it would fit when everybody had left, but for quotas."""
         return fit(self._empty, job, BOTH, self.packing) is not None
 
     def mended(self, job: Job) -> tuple[str, ...]:
@@ -234,7 +243,9 @@ class Rooms:
         if job.id not in self._keys:
             ask = Ask.of(job, self.packing)
             plain = not (ask.avoided or ask.node)
-            self._keys[job.id] = shape(job.request) if plain else (job.id,)
+            quotas = self.cycle.ledger.quotas
+            queue = job.queue if quotas is not None and quotas.governs(job.queue) else ""
+            self._keys[job.id] = (queue, *shape(job.request)) if plain else (job.id,)
         return self._keys[job.id]
 
     def _search(
@@ -262,7 +273,7 @@ class Rooms:
                 return None
             count, placement = first
             names = nodes_of(placement)
-            near = [each for each in candidates[:count] if _touches(each, names)]
+            near = [each for each in candidates[:count] if self._counts(each, names, job)]
             needed = self._needed(near, lambda: place() is not None)
             found = place()
         assert found is not None
@@ -289,8 +300,52 @@ class Rooms:
         limited = other.id in self.cycle.limited
         return not limited or self.cycle.limits.bar(other, without) is None
 
+    def overtakers(self, job: Job, room: Room, ahead: Sequence[Job]) -> list[Job]:
+        """Jobs behind it that have something kept free for them, or their turn first when this
+        room has been made: only then they stay inside what their queue owns."""
+        quotas, ledger, cycle = self.cycle.ledger.quotas, self.cycle.ledger, self.cycle
+        if quotas is None:
+            return []
+        before = dict.fromkeys([job.id, *(other.id for other in ahead), *cycle.placed])
+        behind = [other for other in cycle.line if other.id not in before]
+        with ledger.trial():
+            end(ledger, room.holdings)
+            # Those who were promised something may be named as well.
+            gone = [each.job.id for each in room.holdings if not each.now]
+            end(ledger, [o for o in self._holdings if not o.now and o.job.id not in gone])
+            last = self._last(job, behind, quotas)
+            return [other for other in behind if self._overtakes(other, job, last, quotas)]
+
+    def _last(self, job: Job, behind: Sequence[Job], quotas: Lending) -> int:
+        """Who is inside has a turn before the Job if its place in the line is before this."""
+        places = self.cycle.places
+        own = [each for each in behind if each.queue == job.queue]
+        first = [each for each in own if places[each.id] < places[job.id]]
+        # Who leaves for one of them may stay after all; and a queue keeps its order.
+        inside = all(quotas.inside(each, BOTH) for each in (job, *first))
+        return places[job.id] if inside else len(places)
+
+    def _overtakes(self, other: Job, job: Job, last: int, quotas: Lending) -> bool:
+        if other.id in self.cycle.promised and quotas.kin(job, other):
+            return True
+        if other.queue == job.queue:
+            return False
+        if other.id in self.cycle.reserved:
+            return True
+        inside = quotas.inside(other) or quotas.inside(other, NOW)
+        return self.cycle.places[other.id] < last and inside
+
+    def _counts(self, holding: Holding, names: Sequence[str], job: Job) -> bool:
+        """True if its end may make room for the Job: there, or in the quota."""
+        quotas = self.cycle.ledger.quotas
+        kin = quotas is not None and quotas.kin(job, holding.job)
+        return kin or any(share.node in names for share in holding.placement)
+
     def _meet(self, one: Job, other: Job) -> bool:
-        """True if both could use the same GPUs."""
+        """True if both could use the same GPUs, or the same quota."""
+        quotas = self.cycle.ledger.quotas
+        if quotas is not None and quotas.kin(one, other):
+            return True
         wanted = self.cycle.ledger.flavors_for(one.request)
         theirs = self.cycle.ledger.flavors_for(other.request)
         return any(flavor in wanted for flavor in theirs)
@@ -306,7 +361,3 @@ class Rooms:
             and limits.share_one(job, other)
         ]
         return same if same and limits.bar(job, without, same) is not None else []
-
-
-def _touches(holding: Holding, names: Sequence[str]) -> bool:
-    return any(share.node in names for share in holding.placement)

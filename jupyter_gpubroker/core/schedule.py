@@ -7,6 +7,8 @@ that needs it then fits whole, and who was told is reprieved as soon as no Job n
 
 from __future__ import annotations
 
+from itertools import islice
+
 from .cycle import Cycle
 from .line import order
 from .model import Plan, Policy, Snapshot
@@ -17,7 +19,7 @@ def schedule(snapshot: Snapshot, policy: Policy) -> Plan:
     # 1. The line: every queue's Jobs in their order, merged.
     line = order(snapshot, policy)
     cycle = Cycle(snapshot, policy, line)
-    for job in line[: policy.jobs_considered]:
+    for job in islice(cycle.turns(), policy.jobs_considered):
         # 2. Who may not start now, whatever is free: no server yet, or a limit.
         cycle.decide(job)
         if cycle.waits_in_vain(job) or cycle.bars(job):

@@ -76,6 +76,8 @@ class Explainer:
             told = self._limited(job, self._cycle.limited[job.id])
         elif job.id in self._cycle.kept_back:
             told = _kept_back(self._cycle)
+        elif job.id in self._cycle.short:
+            told = self._short(job)
         else:
             told = self._blocked(job)
         if told.waits_for:
@@ -98,17 +100,22 @@ class Explainer:
     def _far(self) -> bool:
         return len(self._ahead) >= EXPLAINED
 
+    def _rivals(self, job: Job, room: Room) -> list[Job]:
+        """Jobs that could start first."""
+        ahead = [*self._ahead, *self._rooms.overtakers(job, room, self._ahead)]
+        return self._rooms.rivals(job, room, ahead)
+
     def _leaving(self, job: Job) -> Why:
         """It is promised what others leave."""
         _, placement = self._cycle.promised[job.id]
         room = self._rooms.promised_to(job, placement)
-        rivals = [] if self._far else self._rooms.rivals(job, room, self._ahead)
+        rivals = [] if self._far else self._rivals(job, room)
         text = f"waiting for {jobs(room.jobs)} to leave ({people(room.jobs)})"
         ends = [holding.end for holding in room.holdings if holding.end < inf]
         for rival in rivals:
-            told = self._told[rival.id]
-            known = told.code is Blocked.LEAVING and told.until is not None
-            ends.append(told.until if known and told.until is not None else inf)
+            told = self._told.get(rival.id)
+            known = told is not None and told.code is Blocked.LEAVING
+            ends.append(told.until if known and told is not None and told.until else inf)
         return Why(
             Blocked.LEAVING,
             text + _also(rivals),
@@ -122,8 +129,8 @@ class Explainer:
             return bar
         room = self._rooms.anywhere(job, bar.waits_for)
         if room is None:
-            return _impossible(self._rooms, job)
-        rivals = self._rooms.rivals(job, room, self._ahead)
+            return self._nowhere(job)
+        rivals = self._rivals(job, room)
         besides = [other for other in room.jobs if other.id not in bar.waits_for]
         then = f"; it also waits for {jobs(besides)} ({people(besides)})" if besides else ""
         return replace(
@@ -132,6 +139,35 @@ class Explainer:
             waits_for=_ids(room.jobs, rivals),
             until=None if rivals else _last(room),
         )
+
+    def _short(self, job: Job) -> Why:
+        """It lacks quota; who would have to go for that, and besides so that it starts."""
+        bar = self._quota(job)
+        if self._far:
+            return replace(bar, waits_for=self._first)
+        room = self._rooms.anywhere(job)
+        if room is None:
+            return self._nowhere(job)
+        rivals = self._rivals(job, room)
+        waits = f"; it waits for {jobs(room.jobs)} ({people(room.jobs)})" if room.jobs else ""
+        return replace(
+            bar,
+            text=bar.text + waits + _also(rivals),
+            waits_for=_ids(room.jobs, rivals),
+            until=None if rivals else _last(room),
+        )
+
+    def _quota(self, job: Job) -> Why:
+        quotas = self._cycle.ledger.quotas
+        assert quotas is not None
+        return Why(Blocked.LIMIT, quotas.words(job), rules=(f"queues.{job.queue}.quota",))
+
+    def _nowhere(self, job: Job) -> Why:
+        """Not even if everybody had left."""
+        quotas = self._cycle.ledger.quotas
+        if quotas is not None and quotas.governs(job.queue) and self._rooms.fits_empty(job):
+            return self._quota(job)
+        return _impossible(self._rooms, job)
 
     def _blocked(self, job: Job) -> Why:
         """It lacks GPUs."""
@@ -142,8 +178,8 @@ class Explainer:
         room = None if ask.node else self._rooms.behind_promises(job)
         room = room or self._rooms.anywhere(job)
         if room is None:
-            return _impossible(self._rooms, job)
-        rivals = self._rooms.rivals(job, room, self._ahead)
+            return self._nowhere(job)
+        rivals = self._rivals(job, room)
         return Why(
             *_lack(self._rooms, job, room, rivals),
             waits_for=_ids(room.jobs, rivals),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpubroker.core.model import (
     GPU_MILLI,
     Class,
+    Cohort,
     Equals,
     Kept,
     Kind,
@@ -20,6 +21,7 @@ from jupyter_gpubroker.core.model import (
     Placement,
     PlacementRule,
     Queue,
+    Quota,
     Request,
     Share,
     StageName,
@@ -165,7 +167,31 @@ def _queue(draw: Random) -> Queue:
     return Queue("default", order=order, preempt_equals=equals)
 
 
-def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
+def _cohorts(draw: Random) -> dict[str, Any]:
+    """Queues that lend each other, and one that does not, with rows of their own for a flavor
+    or not."""
+    rows = draw.choice((("*",), ("*",), ("*", "a100"), ("h100", "a100")))
+
+    def quota(*, root: bool = False) -> dict[str, Quota]:
+        bounds = [None if root or draw.random() < 0.6 else draw.randint(0, 4) for _ in "bl"]
+        milli = [bound if bound is None else bound * GPU_MILLI for bound in bounds]
+        return {row: Quota(draw.randint(0, 8) * GPU_MILLI, *milli) for row in rows}
+
+    return {
+        "cohorts": {"lab": Cohort("lab"), "part": Cohort("part", "lab", quota())},
+        "queues": {
+            "default": Queue("default", cohort="lab", quota=quota()),
+            "vision": Queue("vision", cohort="part", quota=quota()),
+            "text": Queue("text", cohort="part"),
+            "alone": Queue("alone", quota=quota(root=True)),
+            "free": Queue("free"),
+        },
+    }
+
+
+def random_world(
+    seed: int, running: int, waiting: int, limits: bool, quotas: bool = False
+) -> World:
     """The world of that number: Jobs that run, idle or leave, and Jobs that wait."""
     draw = Random(seed)
     rule = draw.choice(list(PlacementRule))
@@ -177,6 +203,8 @@ def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
         classes["interactive"] = Class("interactive", (Kind.SESSION,), running=2)
         limited = replace(queues["default"], running_gpus=draw.choice((3, 12, 12)))
         world.policy = replace(world.policy, classes=classes, queues={"default": limited})
+    if quotas:
+        world.policy = replace(world.policy, **_cohorts(draw))
     sizes = [draw.randint(1, 4) for _ in range(draw.randint(5, 7))]
     _nodes(world, sizes, away=draw.randint(0, 12), cpus=draw.random() < 0.3)
     for index in range(waiting):
@@ -184,6 +212,9 @@ def random_world(seed: int, running: int, waiting: int, limits: bool) -> World:
     takers = [job.id for job in world.jobs.values() if job.kind is Kind.BATCH]
     for _ in range(running):
         _put(world, Spec.draw(draw, ROLES, SHAPES), takers)
+    if world.policy.cohorts:
+        for job in list(world.jobs.values()):
+            world.put(replace(job, queue=draw.choice(list(world.policy.queues))))
     for name in USERS:
         world.usage["default", name] = float(draw.randint(0, 3))
     return world

@@ -15,8 +15,10 @@ from jupyter_gpubroker.core.model import (
     GPU_MILLI,
     Blocked,
     Budget,
+    Cohort,
     Kind,
     Queue,
+    Quota,
     Refusal,
     Request,
     State,
@@ -209,6 +211,41 @@ def test_what_no_limit_ever_allows_is_told_with_what_it_does_allow(
         return
     with pytest.raises(Refusal) as refused:
         affordable(request_, "default", world.policy, world.nodes)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("queue", "request_", "says"),
+    [
+        ("vision", ask(4), ""),
+        (
+            "vision",
+            ask(5),
+            "gpus: the jobs in queue vision have at most 4 GPUs, and this needs 5"
+            " (nearest that can run: 4 GPUs)",
+        ),
+        ("vision", ask(2, nodes=3), "nearest that can run: 2 × 2 GPUs"),
+        ("vision", ask(1, flavors=("a100",)), ""),
+        ("text", ask(9), "at most 8 GPUs, and this needs 9"),
+        ("alone", ask(1, flavors=("a100",)), "at most 0 GPUs of flavor a100, and this needs 1"),
+        ("alone", ask(3), "at most 2 GPUs of flavor h100, and this needs 3"),
+    ],
+)
+def test_what_no_quota_ever_allows_is_told_with_what_it_does_allow(
+    queue: str, request_: Request, says: str
+) -> None:
+    queues = {
+        "vision": Queue("vision", cohort="lab", quota={"*": Quota(3000, borrow=1000)}),
+        "text": Queue("text", cohort="lab", quota={"*": Quota(5000)}),
+        "alone": Queue("alone", quota={"h100": Quota(2000), "a100": Quota(0)}),
+    }
+    lab = policy(queues=queues, cohorts={"lab": Cohort("lab")})
+    world = World(policy=lab).add(node("node1", 8), node("node2", 8, flavor="a100"))
+    if not says:
+        affordable(request_, queue, world.policy, world.nodes)
+        return
+    with pytest.raises(Refusal) as refused:
+        affordable(request_, queue, world.policy, world.nodes)
     assert says in str(refused.value)
 
 

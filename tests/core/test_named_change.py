@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 
 from jupyter_gpubroker.core.model import (
     Blocked,
@@ -19,7 +20,7 @@ from jupyter_gpubroker.core.model import (
 )
 from jupyter_gpubroker.core.why import EXPLAINED, FIRST
 
-from .random_worlds import worlds
+from .random_worlds import random_world, worlds
 from .worlds import World, ask, kept, node, on, policy
 
 
@@ -85,7 +86,8 @@ def raise_rule(world: World, rule: str) -> None:
         return
     part, name, limit = rule.split(".")
     old = world.policy.classes if part == "classes" else world.policy.queues
-    new = {**old, name: replace(old[name], **{limit: None})}
+    lifted = {"quota": {}, "cohort": None} if limit == "quota" else {limit: None}
+    new = {**old, name: replace(old[name], **lifted)}
     world.policy = replace(world.policy, **{part: new})
 
 
@@ -125,6 +127,20 @@ def starts_by_what_is_named(world: World, id_: str) -> None:
 )
 @given(worlds())
 def test_every_job_that_waits_starts_when_the_change_it_names_is_made(world: World) -> None:
+    settle(world)
+    for id_ in world.plan().why:
+        starts_by_what_is_named(copy(world), id_)
+
+
+@settings(
+    max_examples=8,
+    deadline=None,
+    phases=(Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(st.integers(0, 2**32), st.integers(10, 30), st.integers(8, 18))
+def test_where_queues_have_quotas_as_well(seed: int, running: int, waiting: int) -> None:
+    world = random_world(seed, running, waiting, limits=False, quotas=True)
     settle(world)
     for id_ in world.plan().why:
         starts_by_what_is_named(copy(world), id_)

@@ -214,7 +214,7 @@ def test_whoever_people_were_asked_to_leave_for_starts_once_they_have_left(
 def fits_without(world: World, job: Job, stay: str, plan: Plan) -> bool:
     """True if the Job fits when all that leave have left but ``stay``."""
     snapshot = world.snapshot()
-    ledger = Ledger(snapshot)
+    ledger = Ledger(snapshot, world.policy)
     reprieved = plan.reprieve
     for other in snapshot.jobs.values():
         if other.state in LEAVING and other.id not in (stay, *reprieved):
@@ -261,7 +261,7 @@ def test_nobody_waits_who_would_fit_beside_what_is_kept_free(world: World) -> No
         )
         world.nodes[name] = replace(each, devices=devices)
     snapshot = world.snapshot()
-    ledger = Ledger(snapshot)
+    ledger = Ledger(snapshot, world.policy)
     for id_, placement in plan.promise:
         for other in snapshot.jobs.values():
             if other.state in LEAVING and id_ == plan.promise[0][0]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ... import policy as policies
 from ...core.model import Policy
+from ...documents import Difference
 from ...inject.gpubroker import views
 from ...wire import NodeOut, PolicyOut, Refusal
 from .command import FAILED, OK, USAGE, Command, Verbs
@@ -108,7 +109,7 @@ class PolicyApp(Command):
         return FAILED if found else OK
 
 
-def _told(found: Sequence[policies.Difference]) -> str:
+def _told(found: Sequence[Difference]) -> str:
     return "\n".join(map(str, found)) or "nothing would change"
 
 

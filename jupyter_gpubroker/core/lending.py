@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the quotas of a policy leave to the queues of one cycle, in all columns.
+
+Placements use GPUs, and their queue's quota besides: to the Ledger both are Amounts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf
+
+from . import cohorts
+from .cohorts import Account, Cohorts
+from .columns import NOWHERE, SOON, Amount, Column, View
+from .model import GPU_MILLI, Job, Placement, Policy, Request, Seconds, Snapshot, serves
+
+
+class Allowance(Amount):
+    """What a queue may still have of one row, by its quota and those of its cohort. It may be
+    less than nothing."""
+
+    __slots__ = ("account", "kin")
+
+    def __init__(self, account: Account, kin: list[Allowance]) -> None:
+        self.account = account
+        self.home = NOWHERE
+        self.kin = kin
+        """Those of all queues of the tree, this one included."""
+
+    @property
+    def now(self) -> int:  # type: ignore[override]
+        """See ``Amount``."""
+        return self.account.available(cohorts.NOW)
+
+    @property
+    def soon(self) -> int:  # type: ignore[override]
+        """See ``Amount``."""
+        return self.account.available(cohorts.SOON)
+
+    @property
+    def then(self) -> int:  # type: ignore[override]
+        """See ``Amount``."""
+        return self.account.available(cohorts.THEN)
+
+    @property
+    def start(self) -> Seconds:  # type: ignore[override]
+        """See ``Amount``."""
+        return self.account.root.start
+
+    def move(self, now: int, soon: int, then: int) -> None:
+        """See ``Amount.move``."""
+        for column, milli in enumerate((now, soon, then)):
+            if milli:
+                self.account.add(column, -milli)
+
+    def reserve(self, need: int, start: Seconds, back: Mapping[Amount, int]) -> None:
+        """See ``Amount.reserve``."""
+        root = self.account.root
+        for each in self.kin:
+            _, soon, then = each.account.used
+            used = soon - back.get(each, 0)
+            each.account.add(cohorts.THEN, (max(used, then) if root.claims else used) - then)
+        self.account.add(cohorts.THEN, need)
+        root.start = min(root.start, start)
+        root.claims += 1
+
+    def release(self) -> None:
+        """See ``Amount.release``."""
+        root = self.account.root
+        root.claims -= 1
+        if not root.claims:
+            root.start = inf
+
+
+def lending(snapshot: Snapshot, policy: Policy) -> Lending | None:
+    """The quotas of a policy, not used yet; ``None`` if it has none."""
+    quotas = Cohorts(policy)
+    return Lending(snapshot, quotas) if any(quotas.queues) else None
+
+
+class Lending:
+    """The quotas of one cycle."""
+
+    def __init__(self, snapshot: Snapshot, quotas: Cohorts) -> None:
+        self._quotas = quotas
+        self._allowances = _allowances(quotas)
+        nodes = snapshot.nodes.values()
+        self._flavors = {
+            (n.name, device.uuid): device.flavor for n in nodes for device in n.devices
+        }
+        """Of every device, usable or not."""
+        usable = [d for node in nodes if node.usable for d in node.devices if d.usable]
+        self._brands = tuple(dict.fromkeys(device.brand for device in usable))
+
+    def governs(self, queue: str) -> bool:
+        """False for a queue that may have all there is."""
+        return queue in self._allowances
+
+    def account(self, queue: str, row: str) -> Account:
+        """Of a queue that is governed."""
+        return self._quotas.account(queue, row)
+
+    def kin(self, one: Job, other: Job) -> bool:
+        """True if they need quota of one tree."""
+        governed = one.queue in self._allowances
+        return governed and other.queue in self._quotas.relatives(one.queue)
+
+    def amounts(
+        self, placement: Placement, request: Request | None, queue: str
+    ) -> Iterator[tuple[Amount, int]]:
+        """What a Placement of that queue uses of its quota."""
+        if queue not in self._allowances:
+            return
+        # A machine may be unknown just after a start: of its flavor is what was asked for.
+        usual = request.flavors[0] if request is not None and request.flavors else cohorts.ANY
+        rows: dict[str, int] = {}
+        for share in placement:
+            flavor = self._flavors.get((share.node, share.device), usual)
+            row = self._quotas.row(queue, flavor)
+            rows[row] = rows.get(row, 0) + share.milli
+        for row, milli in rows.items():
+            yield self._allowances[queue][row], milli
+
+    def wishes(self, job: Job, view: View) -> tuple[Request, ...]:
+        """What the Job may ask for: its Request on the flavors of one row, first of those of
+        which its queue still owns enough, then of those of which it may borrow enough. Empty =
+        its quota does not allow it in that view.
+
+        One row for the whole Job, so that what is reserved of a row is all that it needs."""
+        if job.queue not in self._allowances:
+            return (job.request,)
+        own: list[Request] = []
+        lent: list[Request] = []
+        rows = self._rows(job)
+        for row, flavors in rows.items():
+            amount, need = self._allowances[job.queue][row], self._need(job.request, flavors)
+            if amount.free(view) >= need:
+                wish = replace(job.request, flavors=tuple(flavors))
+                wished = own if _unused(amount.account, view) >= need else lent
+                wished.append(job.request if len(rows) == 1 else wish)
+        return (*own, *lent)
+
+    def inside(self, job: Job, view: View = SOON) -> bool:
+        """True if its queue, when it starts, uses no more than it owns."""
+        return job.queue not in self._allowances or any(
+            _unused(self._allowances[job.queue][row].account, view)
+            >= self._need(job.request, flavors)
+            for row, flavors in self._rows(job).items()
+        )
+
+    def words(self, job: Job) -> str:
+        """How much of its quota is used, and who borrows of it, in a sentence."""
+        rows = self._rows(job) or {cohorts.ANY: []}
+        row = max(rows, key=lambda row: self._allowances[job.queue][row].soon)
+        account, need = self._quotas.account(job.queue, row), self._need(job.request, rows[row])
+        used, of = account.used[cohorts.SOON], "" if row == cohorts.ANY else f" {row}"
+        text = f"queue {job.queue} uses {used / GPU_MILLI:g} of its {_gpus(account.nominal, of)}"
+        borrowed = [
+            f"{other} borrows {-left / GPU_MILLI:g}"
+            for other in self._quotas.relatives(job.queue)
+            if (left := self._quotas.account(other, row).unused(cohorts.SOON)) < 0
+            and other != job.queue
+        ]
+        if account.parent is not None:
+            more = max(0, account.available(cohorts.SOON))
+            text += f" and can have {more / GPU_MILLI:g} more"
+        return f"{text}; this needs {need / GPU_MILLI:g}" + "".join(f"; {b}" for b in borrowed)
+
+    def _rows(self, job: Job) -> dict[str, list[str]]:
+        """Row -> flavors of it that serve the Job."""
+        rows: dict[str, list[str]] = {}
+        serving = (brand.flavor for brand in self._brands if serves(job.request, brand))
+        for flavor in job.request.flavors or dict.fromkeys(serving):
+            rows.setdefault(self._quotas.row(job.queue, flavor), []).append(flavor)
+        return rows
+
+    def _need(self, request: Request, flavors: Sequence[str]) -> int:
+        """The most milli that the Request can take on these flavors."""
+        share = request.gpu_milli
+        if request.memory_mib:
+            brands = [brand for brand in self._brands if brand.flavor in flavors]
+            sizes = [request.share_milli(brand.memory_mib) for brand in brands]
+            share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
+        return request.nodes * request.gpus * GPU_MILLI + share
+
+
+def _allowances(quotas: Cohorts) -> dict[str, dict[str, Allowance]]:
+    """By queue and row."""
+    kin: dict[tuple[Account, str], list[Allowance]] = {}
+    found: dict[str, dict[str, Allowance]] = {}
+    for queue in quotas.queues:
+        for row in quotas.rows(queue):
+            account = quotas.account(queue, row)
+            those = kin.setdefault((account.root, row), [])
+            those.append(Allowance(account, those))
+            found.setdefault(queue, {})[row] = those[-1]
+    return found
+
+
+def _gpus(milli: int, flavor: str) -> str:
+    return f"{milli / GPU_MILLI:g}{flavor} GPU" + ("" if milli == GPU_MILLI else "s")
+
+
+def _unused(account: Account, view: View) -> int:
+    """What is left of its own quota in that view."""
+    now, soon = account.unused(cohorts.NOW), account.unused(cohorts.SOON)
+    if view.column is Column.BOTH:
+        return min(now, soon)
+    return now if view.column is Column.NOW else soon
