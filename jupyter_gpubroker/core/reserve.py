@@ -139,11 +139,12 @@ def _milli(request: Request) -> int:
 
 
 class Reserve:
-    """What is kept free in one cycle. Batch may take what is left, also where the room is not
-    enough: but then nothing of it."""
+    """What is kept free in one cycle. While there is not room enough batch waits, so that what is
+    given back makes some."""
 
     def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
         self.sessions = snapshot.reserve
+        self._milli = sum(map(_milli, self.sessions))
         self._snapshot, self._ledger = snapshot, ledger
         self._never: dict[Request, bool] = {}
 
@@ -154,40 +155,44 @@ class Reserve:
     def allows(
         self, job: Job, placement: Placement, column: Column, victims: Iterable[Job] = ()
     ) -> bool:
-        """True if as many of the sessions fit when the Job has its place as before: now
-        (``BOTH``), or when all who leave, and these, have left (``SOON``)."""
+        """True if all the sessions fit when the Job has its place: now (``BOTH``), or when all
+        who leave, and these, have left (``SOON``)."""
         if not self.concerns(job) or _is_its_own(job, placement):
             return True
-        now = self._snapshot.now
         view = self._ledger.view(column, inf)
-        before = room_for(self._ledger, self.sessions, view, now)
         with self._ledger.trial():
             for victim in victims:
                 self._ledger.leave(victim)
             _occupy(self._ledger, placement, job.request, column)
-            after = room_for(self._ledger, self.sessions, view, now)
-        return after >= before or self._could_never(job)
+            enough = self._enough(self._ledger, view)
+        return enough or self._could_never(job)
+
+    def _enough(self, ledger: Ledger, view: View) -> bool:
+        return room_for(ledger, self.sessions, view, self._snapshot.now) >= self._milli
 
     def _could_never(self, job: Job) -> bool:
         """True if not even an empty cluster had room for both: such a Job is not held up."""
-        request = job.request
-        wanted = request.gpus + request.shared
-        able = sum(room.gpus >= wanted for room in self._ledger.rooms)
-        if not request.flavors and able - len(self.sessions) >= request.nodes:
-            return False  # each session is on one node at most
-        if request not in self._never:
-            self._never[request] = not self._fits_empty(job)
-        return self._never[request]
+        shape = replace(job.request, time_limit=None)
+        if shape not in self._never:
+            self._never[shape] = not self._fits_empty(job)
+        return self._never[shape]
 
     def _fits_empty(self, job: Job) -> bool:
-        empty = replace(self._snapshot, jobs={}, reserve=())
-        ledger = Ledger(empty)
-        before = room_for(ledger, self.sessions, BOTH, empty.now)
-        place = fit(ledger, job, BOTH, Packing(empty.now, PlacementRule.BEST_FIT))
+        request = job.request
+        if all(map(_is_plain, (*self.sessions, replace(request, nodes=1, time_limit=None)))):
+            free = sorted(len(room.devices) for room in self._ledger.rooms)
+            able = [index for index, count in enumerate(free) if count >= request.gpus]
+            for index in able[: request.nodes]:
+                free[index] -= request.gpus
+            found = GPU_MILLI * _whole(free, self.sessions)
+            return len(able) >= request.nodes and found >= self._milli
+        empty = Ledger(replace(self._snapshot, jobs={}, reserve=()))
+        packing = Packing(self._snapshot.now, PlacementRule.BEST_FIT)
+        place = fit(empty, job, BOTH, packing)
         if place is None:
             return False
-        ledger.take(place, job.request)
-        return room_for(ledger, self.sessions, BOTH, empty.now) >= before
+        empty.take(place, request)
+        return self._enough(empty, BOTH)
 
 
 def _is_its_own(job: Job, placement: Placement) -> bool:

@@ -48,13 +48,22 @@ def test_batch_takes_what_no_such_session_could_use() -> None:
     assert placed(world.plan()) == {"small": ["node1/1", "node1/2", "node1/3"]}
 
 
-def test_where_there_is_not_room_enough_batch_takes_nothing_of_it() -> None:
+def test_where_there_is_not_room_enough_batch_waits_until_what_is_given_back_makes_some() -> None:
     world = World(reserve=(FOUR, TWO)).add(node("node1", 4), node("node2", 4))
     world.runs("bo", on("node1/0", "node1/1", "node1/2"), kind=Kind.BATCH)
     world.runs("cy", on("node2/0"), kind=Kind.BATCH)
-    world.waits("x", ask(2))
-    world.waits("y", ask(1))
-    assert placed(world.plan()).keys() == {"y"}, "three GPUs are room for a session of two"
+    world.waits("x", ask(1))
+    assert placed(world.plan()) == {}
+    world.remove("cy")
+    assert placed(world.plan()) == {}
+    world.remove("bo")
+    assert placed(world.plan()).keys() == {"x"}
+
+
+def test_room_that_not_even_an_empty_cluster_has_holds_up_nobody() -> None:
+    world = World(reserve=(FOUR, FOUR)).add(node("node1", 4), node("node2", 3))
+    world.waits("x", ask(1))
+    assert placed(world.plan()).keys() == {"x"}
 
 
 def test_the_room_makes_nobody_leave() -> None:
@@ -82,7 +91,7 @@ def test_what_could_never_run_beside_the_room_is_not_held_up() -> None:
     assert placed(world.plan()).keys() == {"x"}
     world.add(node("node3", 1))
     world.waits("y", ask(1))
-    assert placed(world.plan()).keys() == {"x", "y"}, "a node of one GPU is no room for two"
+    assert placed(world.plan()).keys() == {"x"}, "beside the room there would be one GPU for y"
     world.add(node("node4", 4))
     world.runs("bo", on("node4/0", "node4/1", "node4/2"), kind=Kind.BATCH)
     world.remove("y")
