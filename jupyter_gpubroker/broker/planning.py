@@ -80,7 +80,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         now=now,
         nodes=world.usable_nodes(),
         jobs=dict(world.alive),
-        usage=_usage(world, now),
+        usage=usage(world, now),
         spent={key: item.milli_seconds for key, item in world.spent.items()},
         idle=idle,
         memory_mib=dict(world.memory_mib),
@@ -91,9 +91,10 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
     )
 
 
-def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
+def usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
+    """(queue, user) -> what was used lately, running Leases included; see ``Snapshot.usage``."""
     half_life = world.policy.half_life
-    usage = {
+    used = {
         key: decayed(item.milli_seconds, now - item.time, half_life)
         for key, item in world.usage.items()
     }
@@ -102,8 +103,8 @@ def _usage(world: World, now: Seconds) -> Mapping[tuple[str, str], float]:
         limit = job.request.time_limit or ENTRY_PENALTY_S
         seconds = max(now - job.lease.since, min(limit, ENTRY_PENALTY_S))
         key = (job.queue, job.user)
-        usage[key] = usage.get(key, 0.0) + job.lease.milli * seconds
-    return usage
+        used[key] = used.get(key, 0.0) + job.lease.milli * seconds
+    return used
 
 
 def _barred(world: World) -> Mapping[JobId, Why]:

@@ -26,6 +26,24 @@ def fair_tree(usage: Mapping[Account, float], queues: Mapping[str, Queue]) -> di
 
     ``usage`` is decayed milli-GPU-seconds, 0 for those who only wait. A queue or user
     that the policy does not name has one share."""
+    level, below = level_factors(usage, queues)
+    members: dict[str, dict[Account, float]] = {}
+    for account, factor in below.items():
+        members.setdefault(account[0], {})[account] = factor
+    ranks: dict[Account, int] = {}
+    for _, names in _best_first(level):
+        # Queues that are equal are one: their users are compared with each other.
+        merged = {account: factor for name in names for account, factor in members[name].items()}
+        for _, equals in _best_first(merged):
+            rank = len(ranks)
+            ranks |= dict.fromkeys(equals, rank)
+    return ranks
+
+
+def level_factors(
+    usage: Mapping[Account, float], queues: Mapping[str, Queue]
+) -> tuple[dict[str, float], dict[Account, float]]:
+    """Of queues among all, and of users among those of their queue."""
     members: dict[str, list[Account]] = {}
     for account in sorted(usage):
         members.setdefault(account[0], []).append(account)
@@ -35,14 +53,7 @@ def fair_tree(usage: Mapping[Account, float], queues: Mapping[str, Queue]) -> di
     for those in members.values():
         amounts = {account: usage[account] for account in those}
         below |= _factors(amounts, {account: _shares(queues, *account) for account in those})
-    ranks: dict[Account, int] = {}
-    for _, names in _best_first(level):
-        # Queues that are equal are one: their users are compared with each other.
-        merged = {account: below[account] for name in names for account in members[name]}
-        for _, equals in _best_first(merged):
-            rank = len(ranks)
-            ranks |= dict.fromkeys(equals, rank)
-    return ranks
+    return level, below
 
 
 def _shares(queues: Mapping[str, Queue], name: str, user: str | None = None) -> int:

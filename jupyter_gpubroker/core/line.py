@@ -11,7 +11,7 @@ waits longer. In one of another order its users do not matter:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from .fairshare import Account, fair_tree
 from .model import Equals, Job, JobId, Order, Policy, Seconds, Snapshot, State
@@ -28,7 +28,7 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
     has another Reservation (in a queue of order *fair*), who waits longer than ``max_age``,
     Fair Tree rank, the order of the queue, age since eligible, submit time, id."""
     waiting = [job for job in snapshot.jobs.values() if job.state is State.QUEUED]
-    ranks = _ranks(waiting, snapshot, policy)
+    ranks = fair_tree(accounts(waiting, snapshot, policy), policy.queues)
     overdue = snapshot.now - policy.max_age
     known: dict[tuple[str, str, str], Turn] = {}
     """What thousands of Jobs of one user, class and queue of order *fair* have in common."""
@@ -91,13 +91,14 @@ def _account(queue: str, user: str, policy: Policy) -> Account:
     return queue, user if is_fair(queue, policy) else ""
 
 
-def _ranks(jobs: Iterable[Job], snapshot: Snapshot, policy: Policy) -> Mapping[Account, int]:
+def accounts(jobs: Iterable[Job], snapshot: Snapshot, policy: Policy) -> dict[Account, float]:
+    """What was used lately by all who used something or have one of these Jobs."""
     waiting = dict.fromkeys((job.queue, job.user) for job in jobs)
     usage = dict.fromkeys((_account(*account, policy) for account in waiting), 0.0)
     for (queue, user), used in snapshot.usage.items():
         account = _account(queue, user, policy)
         usage[account] = usage.get(account, 0.0) + used
-    return fair_tree(usage, policy.queues)
+    return usage
 
 
 def _own(job: Job, now: Seconds, policy: Policy) -> float:

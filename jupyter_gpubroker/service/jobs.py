@@ -125,7 +125,9 @@ async def explain(call: Call) -> a.ExplainOut:
     """GET /jobs/ID/explain."""
     story = await call.desk.story(call.job.id, STORY)
     return a.ExplainOut(
-        job=call.view.job(call.job), story=tuple(full_event(entry) for entry in story)
+        job=call.view.job(call.job),
+        factors=call.view.factors(call.job),
+        story=tuple(full_event(entry) for entry in story),
     )
 
 

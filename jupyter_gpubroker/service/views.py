@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..broker.idleness import judge
+from ..broker.planning import usage
 from ..broker.world import World
+from ..core.factors import factors
 from ..core.model import (
     GPU_MILLI,
     LEAVING,
@@ -19,6 +21,7 @@ from ..core.model import (
     Node,
     Reason,
     Seconds,
+    Snapshot,
     StageName,
     State,
     Why,
@@ -168,6 +171,15 @@ class View:
             rules=why.rules,
             nodes=why.nodes,
         )
+
+    def factors(self, job: Job) -> tuple[a.FactorOut, ...]:
+        """What decides when it is the turn of a Job that waits."""
+        world = self.world
+        if job.state is not State.QUEUED or job.queue not in world.policy.queues:
+            return ()
+        read = Snapshot(self.now, nodes={}, jobs=world.alive, usage=usage(world, self.now))
+        found = factors(job, read, world.policy)
+        return tuple(a.FactorOut(name=each.name, text=each.text) for each in found)
 
     def _idle(self, job: Job) -> a.IdleOut | None:
         if job.kind is not Kind.SESSION or job.lease is None:

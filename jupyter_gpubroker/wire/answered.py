@@ -247,10 +247,20 @@ class EventOut(Out):
     facts: dict[str, Any] = {}
 
 
+class FactorOut(Out):
+    """One thing that decides when it is a Job's turn."""
+
+    name: str = Field(description="reserved, class, age, queue, user or order")
+    text: str
+
+
 class ExplainOut(Out):
     """GET /jobs/ID/explain: the Job, its wait and its story."""
 
     job: JobOut
+    factors: tuple[FactorOut, ...] = Field(
+        description="of its place in the line while it waits, what counts most first"
+    )
     story: tuple[EventOut, ...]
 
 

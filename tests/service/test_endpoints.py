@@ -87,6 +87,7 @@ async def test_a_job_is_submitted_runs_and_is_shown(house: House) -> None:
     assert (done.state, done.lease, done.code) == (State.COMPLETED, None, 0)
     explained = await client.explain(job.id)
     story = [entry.event for entry in explained.story]
+    assert explained.factors == ()
     assert story[0] == "job.submitted"
     assert story[-1] == "job.exited"
     assert "secret" not in explained.model_dump_json() + done.model_dump_json()

@@ -11,6 +11,7 @@ from .views import clock, describe, duration, indented
 _EVENTS = {
     "submitted": "submitted",
     "placed": "got its place",
+    "reserved": "its reservation changed",
     "noticed": "asked to leave",
     "reprieved": "may stay after all",
     "deadline": "its time for this was over",
@@ -72,8 +73,21 @@ _TOLD = ("from", "attempt", "for", "for_user", "rank", "code", "idle_since")
 
 
 def story(answer: Mapping[str, Any]) -> list[str]:
-    """GET /jobs/ID/explain: the Job, for whom it waits, then what happened to it."""
-    return [*describe(answer["job"]), *_waits(answer["job"]), *map(_line, answer["story"])]
+    """GET /jobs/ID/explain: the Job, for whom it waits, what its place in the line follows
+    from, then what happened to it."""
+    return [
+        *describe(answer["job"]),
+        *_waits(answer["job"]),
+        *_place(answer.get("factors", ())),
+        *map(_line, answer["story"]),
+    ]
+
+
+def _place(factors: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    if factors:
+        yield "its place in the line, by what counts most:"
+    for factor in factors:
+        yield f"  {factor['name']:9}{factor['text']}"
 
 
 def _waits(job: Mapping[str, Any]) -> Iterator[str]:
@@ -118,6 +132,8 @@ def _facts(facts: Mapping[str, Any]) -> Iterator[str]:
             yield _devices(value)
         elif name == "expires":
             yield f"until {clock(value)}"
+        elif name == "start":
+            yield f"from {clock(value)} at the latest"
         elif name == "reason":
             yield _REASONS.get(value, value) + _for(facts)
         elif name == "deadline":
