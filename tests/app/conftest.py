@@ -9,7 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.service.thread import Thread
+
 from .brokers import SoloBroker
+from .line import Line
 
 
 @pytest.fixture
@@ -28,3 +31,22 @@ def broker(short_tmp: Path) -> Iterator[SoloBroker]:
 
 def _of_a_job(process: psutil.Process, folder: Path) -> bool:
     return process.environ().get("GPUBROKER_SPOOL", "").startswith(str(folder))
+
+
+@pytest.fixture
+def line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Line]:
+    thread = Thread()
+    token = thread.house.hub.user("ana", server="")
+    for name, value in {
+        "GPUBROKER_URL": thread.house.url,
+        "JUPYTERHUB_API_TOKEN": token,
+        "HOME": str(tmp_path),
+        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+    yield Line(thread, capsys)
+    monkeypatch.undo()
+    thread.close()

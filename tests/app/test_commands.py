@@ -4,81 +4,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from traitlets.utils.importstring import import_item
 
-from jupyter_gpubroker import policy
-from jupyter_gpubroker.app.cli import COMMANDS, GPUBrokerApp
+from jupyter_gpubroker.app.cli import COMMANDS
 from jupyter_gpubroker.app.commands.command import Command
 from jupyter_gpubroker.app.serve import ServeApp
 from jupyter_gpubroker.core.model import Key, State
 from jupyter_gpubroker.service import Degraded
-from tests.service.thread import Thread
 
-
-@dataclass
-class Result:
-    """How a command ended, and what it said."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-class Line:
-    """A command line: the user ana, at a terminal."""
-
-    def __init__(self, thread: Thread, capsys: pytest.CaptureFixture[str]) -> None:
-        self.thread, self.desk = thread, thread.house.desk
-        self._capsys = capsys
-
-    def __call__(self, *argv: str) -> Result:
-        self._capsys.readouterr()
-        app = GPUBrokerApp()
-        try:
-            app.initialize(list(argv))
-            app.start()
-        except SystemExit as end:
-            code = end.code
-        finally:
-            if app.subapp is not None:
-                type(app.subapp).clear_instance()
-        out, err = self._capsys.readouterr()
-        assert isinstance(code, int)
-        return Result(code, out, err)
-
-    def do(self, work: Callable[[], Any]) -> Any:
-        """Change something behind the service."""
-        return self.thread.call(work)
-
-
-@pytest.fixture
-def line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Line]:
-    thread = Thread()
-    token = thread.house.hub.user("ana", server="")
-    for name, value in {
-        "GPUBROKER_URL": thread.house.url,
-        "JUPYTERHUB_API_TOKEN": token,
-        "HOME": str(tmp_path),
-        "JUPYTER_CONFIG_DIR": str(tmp_path / "config"),
-    }.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.chdir(tmp_path)
-    yield Line(thread, capsys)
-    monkeypatch.undo()
-    thread.close()
-
+from .line import Line
 
 # --- submit -------------------------------------------------------------------------------
 
@@ -403,59 +340,7 @@ def test_following_ends_with_the_job_and_tells_how(line: Line) -> None:
     assert line("logs", "-f", failed.id).code == 1
 
 
-# --- policy and doctor --------------------------------------------------------------------
-
-
-def test_a_policy_file_is_checked_without_a_broker(
-    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GPUBROKER_URL", "http://127.0.0.1:9")
-    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
-    good.write_text(policy.DEFAULT_DOCUMENT)
-    bad.write_text(policy.DEFAULT_DOCUMENT.replace("grace:", "grase:", 1))
-    done = line("policy", "check", str(good))
-    assert done.code == 0
-    assert "interactive batch" in done.out
-    assert line("policy", "--json", "check", str(good)).json["queues"] == ["default"]
-    done = line("policy", "check", str(bad))
-    assert done.code == 2
-    number = bad.read_text()[: bad.read_text().index("grase")].count("\n") + 1
-    assert f"classes.interactive.grase: unknown key at line {number} in " in done.err
-    assert str(bad) in done.err
-    assert "known keys: fence, grace," in done.err
-    bad.write_text(bad.read_text().replace("waiting: 5", "waiting: five"))
-    first, second = line("policy", "check", str(bad)).err.splitlines()
-    assert f"grase: unknown key at line {number}" in first
-    assert first.endswith(f" in {bad}")
-    assert second.startswith("  classes.interactive.waiting: must be a whole number")
-    done = line("policy", "check", "none.yaml")
-    assert done.code == 2
-    assert done.err.endswith("file: none.yaml cannot be read: No such file or directory\n")
-
-
-def test_a_policy_is_shown_and_applied_by_admins(line: Line, tmp_path: Path) -> None:
-    shown = line("policy", "show")
-    assert shown.code == 0
-    assert shown.out.startswith("# revision 0 by default")
-    file = tmp_path / "policy.yaml"
-    file.write_text(shown.out.replace("grace: 60s", "grace: 7s"))
-    assert line("policy", "apply", str(file)).code == 1
-    line.thread.house.hub.user("ana", admin=True, server="")
-    done = line("policy", "apply", str(file))
-    assert (done.code, done.out) == (0, "revision 1 is in force\n")
-    assert line.desk.world.policy.classes["batch"].terms.grace == 7
-
-
-def test_what_a_file_would_change_is_told_by_key(line: Line, tmp_path: Path) -> None:
-    file = tmp_path / "policy.yaml"
-    file.write_text("# mine\n" + line("policy", "show").out)
-    assert line("policy", "diff", str(file)).out == "nothing would change\n"
-    file.write_text(file.read_text().replace("grace: 60s", "grace: 7s"))
-    done = line("policy", "diff", str(file))
-    assert (done.code, done.out) == (1, "classes.batch.grace: 60s → 7s\n")
-    (told,) = line("policy", "--json", "diff", str(file)).json["differences"]
-    assert told == {"key": "classes.batch.grace", "old": "60s", "new": "7s"}
-    assert line("policy", "diff", "none.yaml").code == 2
+# --- doctor ------------------------------------------------------------------------------
 
 
 def test_the_doctor_names_what_is_missing_and_a_remedy(
