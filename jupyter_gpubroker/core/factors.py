@@ -17,7 +17,7 @@ class Factor(NamedTuple):
     """One thing that ``line.order`` looks at."""
 
     name: str
-    """``reserved``, ``class``, ``age``, ``queue``, ``user`` or ``order``."""
+    """``reserved``, ``quota``, ``class``, ``age``, ``queue``, ``user`` or ``order``."""
     text: str
 
 
@@ -27,6 +27,10 @@ def factors(job: Job, snapshot: Snapshot, policy: Policy) -> tuple[Factor, ...]:
     if job.reserved is not None:
         word = "promised to it" if job.reserved.promised else "reserved for it"
         found.append(Factor("reserved", f"a place is {word}: that is settled"))
+    queue = policy.queues[job.queue]
+    if queue.cohort or queue.quota:
+        text = f"what stays inside the GPUs that {job.queue} owns goes before what borrows"
+        found.append(Factor("quota", text))
     found.append(Factor("class", f"{job.class_name} has priority {priority(job, policy)}"))
     found.append(Factor("age", _age(job, snapshot, policy)))
     waiting = [other for other in snapshot.jobs.values() if other.state is State.QUEUED]

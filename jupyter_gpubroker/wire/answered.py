@@ -250,7 +250,7 @@ class EventOut(Out):
 class FactorOut(Out):
     """One thing that decides when it is a Job's turn."""
 
-    name: str = Field(description="reserved, class, age, queue, user or order")
+    name: str = Field(description="reserved, quota, class, age, queue, user or order")
     text: str
 
 

@@ -43,6 +43,14 @@ def test_who_waits_too_long_or_has_a_reservation_is_told_so() -> None:
     assert told(world)["user"].endswith("(nothing used lately): no other in default")
 
 
+def test_a_queue_that_owns_gpus_says_so() -> None:
+    world = World(policy=policy(queues={"default": Queue("default", cohort="lab")}))
+    world.add(node("node1")).waits("x", ask(1))
+    assert told(world)["quota"] == (
+        "what stays inside the GPUs that default owns goes before what borrows"
+    )
+
+
 def test_a_queue_of_another_order_tells_that_instead_of_the_user() -> None:
     for order, words in (
         (Order.SHORTEST, "the shortest first: it has 2 GPU-hours left by its limit"),
