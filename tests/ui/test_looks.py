@@ -11,7 +11,7 @@ from .pages import LabPage
 READABLE = 4.5
 """Contrast that WCAG 2 asks of small text (AA)."""
 SUBMIT = """\
-%%gpu_submit --gpus 1 --time 10m --name seen
+%%gpu_submit --gpus 1 --time 3h --name seen
 print("hello", flush=True)
 import threading
 threading.Event().wait()"""
@@ -20,7 +20,8 @@ threading.Event().wait()"""
 def test_every_text_of_the_sidebar_can_be_read_in_the_light_and_in_the_dark_theme(
     lab: Lab, lab_page: Callable[..., LabPage]
 ) -> None:
-    fill = "%gpu_submit --gpus 4 --time 1h --no-torchrun sleep 3600"
+    # The session has to end before the second one, which waits, is to start.
+    fill = "%gpu_submit --gpus 4 --time 3h --no-torchrun sleep 3600"
     lab.write("looks.ipynb", SUBMIT, f"{fill}\n{fill}")
     page = lab_page("looks.ipynb")
     page.has_kernel()
