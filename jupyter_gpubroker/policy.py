@@ -104,6 +104,9 @@ class ClassDoc(Strict):
     """What a parked session kept is deleted after so long."""
     holder_grace: Time = 300.0
     """A server that died may come back so long and finds its session."""
+    affinity_wait: Time = 600.0
+    """A session waits so long for the GPUs on which its memory is parked; then it is told how to
+    go on elsewhere, without that memory."""
     max_wait: Time | None = None
     """A job that waits longer fails; what is parked stays parked."""
     restarts: int = Field(3, ge=0, le=1000)
@@ -129,6 +132,7 @@ class ClassDoc(Strict):
             keeps=self.keep.times,
             kept_for=self.parked,
             holder_grace=self.holder_grace,
+            affinity_wait=self.affinity_wait,
             max_wait=self.max_wait,
             max_restarts=self.restarts,
         )

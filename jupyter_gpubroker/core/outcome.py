@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
 
-from .model import Blocked, Job, JobId, Reservation, Seconds, State, Why
+from .model import Blocked, Job, JobId, Reservation, Rung, Seconds, State, Why
 from .room import Cycle
 from .why import Explainer
 
@@ -37,9 +37,9 @@ def promises(cycle: Cycle) -> Iterator[tuple[JobId, Reservation]]:
 
 
 def next_look(cycle: Cycle) -> Seconds | None:
-    """When somebody may be taken, an avoided node be tried, or a Job has waited too long: the
-    changes that are no event. At once where some started, and others were too far behind
-    to have their turn."""
+    """When somebody may be taken, an avoided node be tried, or a Job has waited too long, for
+    its turn or for its own GPUs: the changes that are no event. At once where some started,
+    and others were too far behind to have their turn."""
     now, line = cycle.snapshot.now, cycle.line
     if cycle.placed and len(line) > cycle.policy.jobs_considered:
         return now
@@ -51,7 +51,9 @@ def next_look(cycle: Cycle) -> Seconds | None:
     eligible = min((job.eligible for job in line if job.eligible > young), default=inf)
     aged = [eligible + cycle.policy.max_age] if eligible < inf else []
     budgets = [] if cycle.limits.next is None else [cycle.limits.next]
-    times = (*changes, *avoided, *aged, *budgets)
+    parked = [job for job in line if any(kept.rung is Rung.GPU_STATE for kept in job.kept)]
+    waits = [job.eligible + job.terms.affinity_wait for job in parked]
+    times = (*changes, *avoided, *aged, *budgets, *waits)
     return min((time for time in times if now < time < inf), default=None)
 
 

@@ -219,7 +219,7 @@ def _lack(rooms: Rooms, job: Job, room: Room, rivals: Sequence[Job]) -> tuple[Bl
     held = f", held by {holders}" if holders else ""
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, and it waits for its own GPU there"
-        return Blocked.AFFINITY, text + held + also
+        return Blocked.AFFINITY, text + held + also + _elsewhere(cycle, job)
     free, total = _free(cycle, ask), _total(cycle, ask)
     verb = "is" if GPU_MILLI in (free, total) else "are"
     words = f"needs {job.request.words()}; {free / GPU_MILLI:g} of {words_gpus(total)} {verb} free"
@@ -229,6 +229,13 @@ def _lack(rooms: Rooms, job: Job, room: Room, rivals: Sequence[Job]) -> tuple[Bl
     if fit(cycle.ledger, bare, BOTH, rooms.packing) is not None:
         return Blocked.FRAGMENTED, f"{words}, but not the CPU or memory beside them{also}"
     return Blocked.FRAGMENTED, f"{words}, but not together{held}{also}"
+
+
+def _elsewhere(cycle: Cycle, job: Job) -> str:
+    """That it need not wait for its own GPU, when it has for a while."""
+    if cycle.snapshot.now < job.eligible + job.terms.affinity_wait:
+        return ""
+    return "; to go on elsewhere without it, discard what is kept and ask anew"
 
 
 def _kept_free(rooms: Rooms, rivals: Sequence[Job]) -> str:
@@ -265,7 +272,7 @@ def _impossible(rooms: Rooms, job: Job) -> Why:
     notes = _notes(cycle, names)
     if ask.node:
         text = f"its GPU memory is parked on {ask.node}, which cannot take it now"
-        return Why(Blocked.AFFINITY, text + notes, nodes=names)
+        return Why(Blocked.AFFINITY, text + notes + _elsewhere(cycle, job), nodes=names)
     text = f"no node can take {job.request.words()} at present{notes}"
     return Why(Blocked.IMPOSSIBLE, text if names else _never(cycle, job), nodes=names)
 

@@ -231,7 +231,8 @@ def test_parked_gpu_memory_names_its_node() -> None:
     assert (why.code, why.nodes) == (Blocked.AFFINITY, ("node1",))
     assert why.text == (
         "its GPU memory is parked on node1, which cannot take it now; "
-        "not usable now: node1 (drained by eve)"
+        "not usable now: node1 (drained by eve); "
+        "to go on elsewhere without it, discard what is kept and ask anew"
     )
 
 

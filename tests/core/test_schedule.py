@@ -198,6 +198,21 @@ def test_a_parked_session_waits_for_its_own_gpu_and_says_where() -> None:
     assert placed(world.plan()) == {"s": ["node2/1"]}
 
 
+def test_a_parked_session_that_waited_long_is_told_how_to_go_on_elsewhere() -> None:
+    world = World().add(node("node1"), node("node2"))
+    world.runs("guest", on("node2/1"))
+    waits = world.session("s", ask(1), kept=(kept("node2", "node2/1"),), submitted=world.now)
+    plan, told = world.plan(), waits.eligible + waits.terms.affinity_wait
+    assert plan.next == told
+    assert "elsewhere" not in plan.why["s"].text
+    world.now = told
+    plan = world.plan()
+    assert plan.why["s"].text.endswith(
+        "to go on elsewhere without it, discard what is kept and ask anew"
+    )
+    assert plan.next is None or plan.next > told
+
+
 def test_a_parked_session_whose_node_is_away_says_so() -> None:
     world = World().add(node("node1"), node("node2", usable=False, note="drained by eve"))
     world.session("s", ask(1), kept=(kept("node2", "node2/1"),))

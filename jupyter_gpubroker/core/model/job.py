@@ -45,6 +45,9 @@ class Terms:
     keeps: int = 2
     kept_for: Seconds = 12 * 3600.0
     holder_grace: Seconds = 300.0
+    affinity_wait: Seconds = 600.0
+    """After so long in the queue a session whose GPU memory is parked is told how to go on
+    elsewhere."""
     hold: Seconds = 30 * 86400.0
     max_wait: Seconds | None = None
     max_restarts: int = 3
