@@ -99,7 +99,11 @@ class Workload:
             "time: {default: 10m, max: 1h}}"
             for size in SIZES
         ]
-        queues = [f"  {queue}: {{}}" for _, queue in self._queues()]
+        cohorts = [f"  {cohort}: {{}}" for cohort in dict.fromkeys(c for c, _ in self._queues())]
+        queues = [
+            f"  {queue}: {{cohort: {cohort}, quota: {{{cohort}: {{nominal: {QUOTA}}}}}}}"
+            for cohort, queue in self._queues()
+        ]
         first = next(queue for _, queue in self._queues())
         return "\n".join(
             [
@@ -107,6 +111,8 @@ class Workload:
                 "classes:",
                 *classes,
                 "  interactive: {kinds: [session], time: {default: 1h, max: 1h}}",
+                "cohorts:",
+                *cohorts,
                 "queues:",
                 *queues,
                 "",
