@@ -4,13 +4,15 @@
 #   make demo    the whole story on simulated GPUs; DEMO_EXIT=1 ends after it, DEMO_DEVICES=nvml
 #                offers the real GPUs without the story
 #   make test    everything this machine can test
-#   make sim     faults on the production broker in virtual time: SEEDS=1000 FIRST_SEED=0
+#   make sim     faults on the production broker in virtual time: SEEDS=1000 FIRST_SEED=0; small
+#                worlds that must come to rest: WORLDS=20000
 #   make bench   what a user waits for; DATA=DIR also runs the experiments on published workloads
 #   make lint ui docs clean setup
 
 PYTHON ?= python3
 SEEDS ?= 200
 FIRST_SEED ?= 0
+WORLDS ?= 20000
 export PYTHON
 export PATH := $(CURDIR)/.venv/bin:$(CURDIR)/.demo/npm/node_modules/.bin:$(PATH)
 
@@ -42,7 +44,8 @@ bench: setup
 	$(if $(DATA),.venv/bin/jupyter gpubroker bench b3 --data $(DATA) --json)
 
 sim: .demo/stamp-package
-	.venv/bin/python -m jupyter_gpubroker.sim --seeds $(SEEDS) --first $(FIRST_SEED)
+	.venv/bin/python -m jupyter_gpubroker.sim --seeds $(SEEDS) --first $(FIRST_SEED) \
+		--worlds $(WORLDS)
 
 clean:
 	rm -rf .venv .demo .bench build dist demo-report.json jupyter_gpubroker/labextension

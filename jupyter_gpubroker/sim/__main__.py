@@ -7,6 +7,7 @@ import argparse
 import sys
 import time
 
+from . import alone
 from .chaos import Result, run
 
 STORY_LINES = 400
@@ -18,6 +19,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=0, help="number of the first")
+    parser.add_argument("--worlds", type=int, default=0, help="small ones that are left alone")
     asked = parser.parse_args(argv)
     began, turns, failed = time.monotonic(), 0, []
     for seed in range(asked.first, asked.first + asked.seeds):
@@ -28,7 +30,10 @@ def main(argv: list[str] | None = None) -> int:
             _tell(result)
     took = time.monotonic() - began
     _say(f"{asked.seeds} seeds, {turns} turns in {took:.1f} s; failed: {failed or 'none'}")
-    return 1 if failed else 0
+    restless = list(alone.seeds(asked.first, asked.worlds))
+    if asked.worlds:
+        _say(f"{asked.worlds} worlds left alone; without rest: {restless or 'none'}")
+    return 1 if failed or restless else 0
 
 
 def _tell(result: Result) -> None:
