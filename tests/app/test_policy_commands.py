@@ -28,7 +28,8 @@ def test_a_policy_file_is_checked_without_a_broker(
     number = bad.read_text()[: bad.read_text().index("grase")].count("\n") + 1
     assert f"classes.interactive.grase: unknown key at line {number} in " in done.err
     assert str(bad) in done.err
-    assert "known keys: fence, grace," in done.err
+    assert "known keys: " in done.err
+    assert " grace, " in done.err
     bad.write_text(bad.read_text().replace("waiting: 5", "waiting: five"))
     first, second = line("policy", "check", str(bad)).err.splitlines()
     assert f"grase: unknown key at line {number}" in first
