@@ -11,7 +11,7 @@ from math import inf
 from . import outcome
 from .leaving import notice_id
 from .ledger import SOON, Claim, Column, Ledger, View, lease_of, leased, taken
-from .line import keeps_free, overtakes
+from .line import is_promised, keeps_free, overtakes
 from .merge import merged
 from .model import (
     LEAVING,
@@ -23,6 +23,7 @@ from .model import (
     Placement,
     Plan,
     Policy,
+    Reason,
     Request,
     Reservation,
     Seconds,
@@ -31,8 +32,9 @@ from .model import (
 )
 from .on_demand import OnDemand
 from .placement import Ask, Packing, fit
-from .preemption import Prey, Told, Victim, Way, make_way, minimal, recallable
+from .preemption import Prey, Told, Victim, Way, leaves_for, make_way, minimal, recallable
 from .quota import Limits, ends
+from .reclaim import borrows_more
 from .reserve import Reserve
 from .room import Holding, ShapeKey, end, opening, shape
 
@@ -64,7 +66,7 @@ class Cycle:
         self.packing = Packing.of(snapshot, policy)
         self.limits = Limits(snapshot, policy)
         self.reserve = Reserve(snapshot, self.ledger)
-        self.prey = Prey(snapshot, policy)
+        self.prey = Prey(snapshot, policy, self.ledger.quotas)
         self.barred: dict[JobId, Why] = {}
         """May not start now, whatever is free."""
         self.limited: dict[JobId, Why] = {}
@@ -118,7 +120,7 @@ class Cycle:
             return
 
         def rank(job: Job) -> int:
-            return 0 if _is_promised(job) else 1 if quotas.inside(job) else 2
+            return 0 if is_promised(job) else 1 if quotas.inside(job) else 2
 
         for job in merged(self.line, rank):
             self._had[job.id] = job
@@ -165,7 +167,13 @@ class Cycle:
             self.kept_back |= {job.id: True} if failed is Failure.KEPT_BACK else {}
             return None
         found = fit(self.ledger, job, view, self.packing)
-        if found is None:
+        if found is None and (own := self._own(job)):
+            # There is room now, but others count on what those leave who leave for it.
+            way = minimal(self.ledger, job, own, self.packing, view)
+            if way is not None:
+                self._leave(way)
+                return way.placement
+        elif found is None:
             self._fail("now", job, view)
         elif not self.reserve.allows(job, found, Column.BOTH):
             self.kept_back[job.id] = True
@@ -173,12 +181,24 @@ class Cycle:
             return None
         return found
 
+    def _own(self, job: Job) -> list[Victim]:
+        """Those who leave for it, or from where it was promised a place, and still may stay."""
+        victims = self._victims(job) if self.recalled else ()
+        return [victim for victim in victims if victim.told <= Told.WHERE_PROMISED]
+
+    def _leave(self, way: Way) -> None:
+        """Those have to go who are in the way."""
+        for victim in way.victims:
+            self.ledger.leave(victim.job)
+            self.leaving.append(victim.job)
+        gone = [victim.job.id for victim in way.victims]
+        self.recalled = [other for other in self.recalled if other.id not in gone]
+
     def promise(self, job: Job) -> Way | None:
         """Step 4. Not for who could start now but for the sessions that may come."""
         if job.id in self.kept_back or not (self.leaving or self.recalled or self._leave_for):
             return None
-        victims = self._victims(job) if self.recalled else ()
-        own = [victim for victim in victims if victim.told <= Told.WHERE_PROMISED]
+        own = self._own(job)
         view = self._soon(job, own)
         if not own and self._has_failed("soon", job, view):
             return None
@@ -205,6 +225,9 @@ class Cycle:
     def _allowed(self, job: Job, way: Way | None) -> Way | None:
         """Nobody leaves for the room for sessions: the way is one without it, or none."""
         if way is None:
+            return None
+        at_work = [v.job for v in way.victims if v.reason is Reason.PREEMPTED]
+        if borrows_more(job, way.placement, at_work, self.ledger.quotas):
             return None
         leave = [victim.job for victim in way.victims]
         return way if self.reserve.allows(job, way.placement, Column.SOON, leave) else None
@@ -235,11 +258,7 @@ class Cycle:
             for amount, _ in self.ledger.amounts(*taken(victim.job))
         ]
         before = [amount.soon for amount in theirs]
-        for victim in way.victims:
-            self.ledger.leave(victim.job)
-            self.leaving.append(victim.job)
-        gone = [victim.job.id for victim in way.victims]
-        self.recalled = [other for other in self.recalled if other.id not in gone]
+        self._leave(way)
         self._left_by = max(self._left_by, deadline)
         start = self._start(job, way.victims)
         self.ledger.promise(way.placement, job.request, self.end(job, start), job.queue)
@@ -260,7 +279,7 @@ class Cycle:
             self._vain[equal] = job
         if not keeps_free(job, self.snapshot.now, self.policy):
             return
-        if any(flavor in self._heads for flavor in self._flavors(job)):
+        if any(flavor in self._heads for flavor in self.ledger.flavors_for(job.request)):
             return
         view = self.ledger.view(Column.SOON, inf)
         holdings = [each for each in self.holdings() if each.end < inf]
@@ -322,11 +341,7 @@ class Cycle:
         )
 
     def _victims(self, job: Job) -> tuple[Victim, ...]:
-        return tuple(
-            victim
-            for victim in self.prey.victims(job, self.recalled)
-            if victim.job.id not in self._notices
-        )
+        return self.prey.victims(job, self.recalled, self._notices)
 
     def _bar(self, job: Job) -> Why | None:
         if job.attach and job.holder is None and job.id not in self.snapshot.barred:
@@ -337,14 +352,14 @@ class Cycle:
         """What was reserved is nobody else's before the turn of whom it was reserved for."""
         self.kept = [job for job in self.line if job.reserved is not None]
         holders = [job for job in self.kept if not self._bar(job)]
-        holdings = self.holdings() if not all(map(_is_promised, holders)) else []
+        holdings = self.holdings() if not all(map(is_promised, holders)) else []
         for job in holders:
             if job.reserved is not None and not job.reserved.promised:
                 self._keep_free(job, job.reserved, holdings)
                 self._claims[job.id] = ()
-        promised = [job for job in holders if _is_promised(job)]
+        promised = [job for job in holders if is_promised(job)]
         for job in promised:
-            self._leave_for[job.id] = [o for o in self.recalled if _leaves_for(o, job.id)]
+            self._leave_for[job.id] = [o for o in self.recalled if leaves_for(o, job.id)]
             for other in self._leave_for[job.id]:
                 self.recalled.remove(other)
                 self.ledger.leave(other)
@@ -376,17 +391,16 @@ class Cycle:
         """Those with a Reservation that begins before the Job ends: what they may use of a limit
         is kept for them as well."""
         end = self.end(job, self.snapshot.now)
-        kept = [self.snapshot.jobs[id_] for id_ in self._claims]
-        kept += [self.snapshot.jobs[id_] for id_ in self.reserved]
+        kept = [self.snapshot.jobs[id_] for id_ in (*self._claims, *self.reserved)]
         starts = {other.id: other.reserved.start for other in kept if other.reserved}
         starts |= {id_: found.start for id_, found in self.reserved.items()}
-        return [other for other in kept if starts[other.id] < end and not _is_promised(other)]
+        return [other for other in kept if starts[other.id] < end and not is_promised(other)]
 
     def _is_overtaken(self, other: Job, job: Job) -> bool:
         """A promise stands, for people may have left for it, and those who have one went by
         what was reserved."""
         lower = overtakes(job, other, self.policy)
-        return lower and not _is_promised(other) and not _is_promised(job)
+        return lower and not is_promised(other) and not is_promised(job)
 
     def _over_by_then(self, job: Job) -> list[Holding]:
         """What has ended when what is reserved for the Job begins; empty without that."""
@@ -411,10 +425,7 @@ class Cycle:
     def _reserve(self, job: Job, found: Reservation) -> None:
         self.reserved[job.id] = found
         self._keep_free(job, found, self.holdings())
-        self._heads |= dict.fromkeys(self._flavors(job), job.id)
-
-    def _flavors(self, job: Job) -> tuple[str, ...]:
-        return self.ledger.flavors_for(job.request)
+        self._heads |= dict.fromkeys(self.ledger.flavors_for(job.request), job.id)
 
     def _keep_free(self, job: Job, found: Reservation, holdings: Sequence[Holding]) -> None:
         ended = [
@@ -487,11 +498,3 @@ class Cycle:
         quotas = self.ledger.quotas
         queue = job.queue if quotas is not None and quotas.governs(job.queue) else ""
         return self.prey.hunter(job) if step == "way" else job.kind, queue
-
-
-def _is_promised(job: Job) -> bool:
-    return job.reserved is not None and job.reserved.promised
-
-
-def _leaves_for(job: Job, id_: JobId) -> bool:
-    return job.notice is not None and job.notice.for_job == id_

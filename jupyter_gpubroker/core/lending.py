@@ -20,9 +20,10 @@ class Allowance(Amount):
     """What a queue may still have of one row, by its quota and those of its cohort. It may be
     less than nothing."""
 
-    __slots__ = ("account", "kin")
+    __slots__ = ("account", "kin", "row")
 
-    def __init__(self, account: Account, kin: list[Allowance]) -> None:
+    def __init__(self, row: str, account: Account, kin: list[Allowance]) -> None:
+        self.row = row
         self.account = account
         self.home = NOWHERE
         self.kin = kin
@@ -149,6 +150,29 @@ class Lending:
             for row, flavors in self._rows(job).items()
         )
 
+    def owned(self, job: Job) -> tuple[str, ...]:
+        """Rows of which its queue still owns enough for the Job; empty where it owns nothing."""
+        if job.queue not in self._allowances:
+            return ()
+        return tuple(
+            row
+            for row, flavors in self._rows(job).items()
+            if _unused(self.account(job.queue, row), SOON) >= self._need(job.request, flavors)
+        )
+
+    def lacks(self, amount: Amount) -> int:
+        """What its queue uses of one of ``amounts`` beyond what it owns, when all have left who
+        leave; below 0 where it owns more."""
+        assert isinstance(amount, Allowance)
+        return -amount.account.unused(cohorts.SOON)
+
+    def uses(self, job: Job) -> Iterator[tuple[str, int, int]]:
+        """Of a Lease: (row, milli that it uses of it, milli that its queue owns of it)."""
+        assert job.lease is not None, job
+        for amount, milli in self.amounts(job.lease.placement, job.request, job.queue):
+            assert isinstance(amount, Allowance)
+            yield amount.row, milli, amount.account.nominal
+
     def words(self, job: Job) -> str:
         """How much of its quota is used, and who borrows of it, in a sentence."""
         rows = self._rows(job) or {cohorts.ANY: []}
@@ -193,7 +217,7 @@ def _allowances(quotas: Cohorts) -> dict[str, dict[str, Allowance]]:
         for row in quotas.rows(queue):
             account = quotas.account(queue, row)
             those = kin.setdefault((account.root, row), [])
-            those.append(Allowance(account, those))
+            those.append(Allowance(row, account, those))
             found.setdefault(queue, {})[row] = those[-1]
     return found
 

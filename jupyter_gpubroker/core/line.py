@@ -36,7 +36,7 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
     def turn(job: Job) -> Turn:
         queue, user = _account(job.queue, job.user, policy)
         return (
-            job.reserved is None or not job.reserved.promised,
+            not is_promised(job),
             -priority(job, policy),
             job.reserved is None or not is_fair(queue, policy),
             job.eligible > overdue,
@@ -56,6 +56,11 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
         return found, job.eligible, job.submitted, job.id
 
     return sorted(waiting, key=key)
+
+
+def is_promised(job: Job) -> bool:
+    """True if it starts as soon as all who leave have left."""
+    return job.reserved is not None and job.reserved.promised
 
 
 def priority(job: Job, policy: Policy) -> int:

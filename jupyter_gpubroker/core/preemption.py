@@ -8,13 +8,14 @@ cheapest set that makes room there, then the cheapest nodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
 from . import relations
 from .ledger import SOON, Ledger, NodeRoom, View, lease_of
+from .lending import Lending
 from .model import (
     GPU_MILLI,
     Equals,
@@ -32,6 +33,7 @@ from .model import (
     nodes_of,
 )
 from .placement import Ask, Look, Packing, Spot, fit
+from .reclaim import Excess
 
 
 class Told(IntEnum):
@@ -52,8 +54,8 @@ NOTHING: Standing = (0, 0, 0)
 """The standing of an idle session."""
 Regret = tuple[Told, Standing, int, int, Seconds, float, Seconds, str]
 """Told, standing, loss, bytes, longest idle, least unsaved work, newest grant, id."""
-Hunter = tuple[Kind, str, str, int, tuple[JobId, ...]]
-"""Kind, queue, class, level, and from whom besides it may not take."""
+Hunter = tuple[Kind, str, str, int, tuple[JobId, ...], tuple[str, ...]]
+"""Kind, queue, class, level, from whom besides it may not take, and what it may reclaim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +140,17 @@ def recallable(job: Job) -> bool:
     )
 
 
+def leaves_for(job: Job, taker: JobId) -> bool:
+    """True if its notice names that one."""
+    return job.notice is not None and job.notice.for_job == taker
+
+
 class Prey:
     """From whom Jobs may take in one cycle; what holds for one of them serves its equals."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, quotas: Lending | None) -> None:
         self._snapshot, self._policy = snapshot, policy
+        self._excess = Excess(snapshot.jobs.values(), quotas)
         self._idle: list[Job] = []
         self._shielded: list[Job] = []
         self._at_work: dict[str, dict[tuple[Kind, str], list[Job]]] = {}
@@ -160,17 +168,24 @@ class Prey:
             if not idle and relations.may_yield(job, policy):
                 alike = self._at_work.setdefault(job.queue, {})
                 alike.setdefault((job.kind, job.class_name), []).append(job)
-        self._known: dict[Hunter, tuple[Victim, ...]] = {}
+        self._known: dict[tuple[Hunter, int], tuple[Victim, ...]] = {}
 
     def hunter(self, taker: Job) -> Hunter:
         """Equal for Jobs that may take from the same ones."""
-        alike = self._at_work.get(taker.queue)
-        if taker.kind is not Kind.BATCH or alike is None:
-            return taker.kind, "", "", 0, ()
-        left_for = taker.left_for and tuple(
-            job.id for group in alike.values() for job in group if job.id in taker.left_for
+        alike, rows = self._at_work.get(taker.queue), self._excess.rows(taker)
+        if taker.kind is not Kind.BATCH or (alike is None and not rows):
+            return taker.kind, "", "", 0, (), ()
+        left_for = (
+            taker.left_for
+            if rows
+            else tuple(
+                job.id
+                for group in (alike or {}).values()
+                for job in group
+                if job.id in taker.left_for
+            )
         )
-        return taker.kind, taker.queue, taker.class_name, self._level(taker), left_for
+        return taker.kind, taker.queue, taker.class_name, self._level(taker), left_for, rows
 
     def _level(self, job: Job) -> int:
         queue = self._policy.queues.get(job.queue)
@@ -178,17 +193,27 @@ class Prey:
             return 0
         return relations.level(job, self._snapshot.now, self._policy)
 
-    def victims(self, taker: Job, recalled: Sequence[Job] = ()) -> tuple[Victim, ...]:
-        """Whom the taker may take from: running Jobs, and those of ``recalled`` (see
-        ``recallable``), who know already."""
+    def victims(
+        self, taker: Job, recalled: Sequence[Job] = (), gone: Collection[JobId] = ()
+    ) -> tuple[Victim, ...]:
+        """Whom the taker may take from: running Jobs but those ``gone``, who were told in this
+        cycle, and those of ``recalled`` (see ``recallable``), who know already."""
         if taker.kind is not Kind.BATCH:
             return ()
         known = [victim for job in recalled for victim in self._recalled(taker, job)]
         hunter = self.hunter(taker)
-        if hunter not in self._known:
-            found = [*self._idle, *self._givers(taker)]
-            self._known[hunter] = tuple(self._victim(taker, job) for job in found)
-        return (*known, *self._known[hunter])
+        key = hunter, len(gone) if hunter[-1] else 0
+        if key not in self._known:
+            found = [self._victim(taker, job) for job in (*self._idle, *self._givers(taker))]
+            taken = [victim.job.id for victim in found]
+            excess = self._excess.givers(taker, hunter[-1], gone)
+            found += [
+                self._at_work_victim(job)
+                for job in excess
+                if relations.exposed(job, self._snapshot.now) and job.id not in taken
+            ]
+            self._known[key] = tuple(found)
+        return (*known, *(found for found in self._known[key] if found.job.id not in gone))
 
     def _givers(self, taker: Job) -> Iterator[Job]:
         """Jobs at work that give way to the taker now."""
@@ -207,7 +232,11 @@ class Prey:
     def changes(self, waiting: Iterable[Job]) -> Iterator[Seconds]:
         """When they may take from more than now without any event: a shield is over, or a
         running Job has had so much that it is of the next level."""
-        yield from (job.shield_until for job in self._shielded if job.id in self._snapshot.idle)
+        yield from (
+            job.shield_until
+            for job in self._shielded
+            if job.id in self._snapshot.idle or self._excess.governs(job.queue)
+        )
         takers = {self.hunter(job)[1:4]: job for job in waiting if job.kind is Kind.BATCH}
         for (queue, class_name, level), taker in takers.items():
             for (kind, other), alike in self._at_work.get(queue, {}).items():
@@ -227,17 +256,16 @@ class Prey:
     def _victim(self, taker: Job, job: Job) -> Victim:
         reason = relations.relation(taker, job, self._snapshot, self._policy)
         assert reason is not None, (taker.id, job.id)
-        idle = self._snapshot.idle[job.id] if reason is Reason.IDLE else None
-        parked = self._snapshot.memory_mib.get(job.id, 0)
-        return Victim(
-            job=job,
-            reason=reason,
-            told=Told.NOT_YET,
-            memory_mib=parked if idle is None else idle.memory_mib,
-            idle_since=self._snapshot.now if idle is None else idle.since,
-            standing=NOTHING if idle is not None else self._standing(job),
-            unsaved=relations.unsaved(job, self._snapshot.now),
-        )
+        if reason is not Reason.IDLE:
+            return self._at_work_victim(job)
+        idle = self._snapshot.idle[job.id]
+        return Victim(job, reason, Told.NOT_YET, idle.memory_mib, idle.since)
+
+    def _at_work_victim(self, job: Job) -> Victim:
+        now, parked = self._snapshot.now, self._snapshot.memory_mib.get(job.id, 0)
+        unsaved = relations.unsaved(job, now)
+        standing = self._standing(job)
+        return Victim(job, Reason.PREEMPTED, Told.NOT_YET, parked, now, standing, unsaved)
 
     def _standing(self, job: Job) -> Standing:
         class_ = self._policy.classes[job.class_name]
@@ -248,7 +276,12 @@ class Prey:
         assert job.notice is not None
         reason, snapshot = job.notice.reason, self._snapshot
         idle = reason is Reason.IDLE
-        if not (idle or relations.gives_way(job, taker, snapshot.now, self._policy)):
+        back = job.notice.for_job == taker.id and job.queue != taker.queue
+        if not (
+            idle
+            or relations.gives_way(job, taker, snapshot.now, self._policy)
+            or (back and self._excess.rows(taker))
+        ):
             return
         place = taker.reserved.placement if taker.reserved is not None else ()
         promised = [(share.node, share.device) for share in place]

@@ -21,6 +21,7 @@ from ..core.model import (
     LEASED,
     TERMINAL,
     Class,
+    Cohort,
     Device,
     Equals,
     Job,
@@ -36,11 +37,13 @@ from ..core.model import (
     Plan,
     Policy,
     Queue,
+    Quota,
     Request,
     Snapshot,
     State,
     Terms,
 )
+from ..core.reclaim import reclaims
 from ..core.relations import relation
 from ..core.schedule import schedule
 
@@ -96,7 +99,8 @@ class World:
 
     def check(self, taker: Job, victim: Job, snapshot: Snapshot) -> None:
         """That it may be taken; Restless if not."""
-        if relation(taker, victim, snapshot, self.policy) is None:
+        back = reclaims(taker, victim, snapshot, self.policy)
+        if relation(taker, victim, snapshot, self.policy) is None and not back:
             raise Restless(f"{taker.id} may not take from {victim.id}")
         if (victim.id, taker.id) in self.taken:
             raise Restless(f"{victim.id} had taken from {taker.id}, which takes from it now")
@@ -179,11 +183,21 @@ def _world(draw: Random, shield: float) -> tuple[World, Random]:
         classes["high"] = replace(classes["high"], yields_to=("low",))
         classes["low"] = replace(classes["low"], yields_to=())
     queues = {name: _queue(name, draw) for name in ("p", "q")}
+    cohorts = {}
+    if draw.random() < 0.5:  # they own all GPUs, and lend each other what they do not use
+        owned = GPU_MILLI * draw.randint(0, gpus * len(names))
+        parts = {"p": owned, "q": GPU_MILLI * gpus * len(names) - owned}
+        cohorts = {"lab": Cohort("lab")}
+        queues = {
+            name: replace(queue, cohort="lab", quota={"*": Quota(parts[name])})
+            for name, queue in queues.items()
+        }
     rule = draw.choice(list(PlacementRule))
     levels = Levels(first=100.0, factor=10.0)
-    return World(
-        nodes, Policy(classes, queues, default_queue="p", placement=rule, levels=levels)
-    ), draw
+    policy = Policy(
+        classes, queues, cohorts=cohorts, default_queue="p", placement=rule, levels=levels
+    )
+    return World(nodes, policy), draw
 
 
 def _queue(name: str, draw: Random) -> Queue:

@@ -346,3 +346,20 @@ def test_a_promise_is_kept_though_somebody_ahead_in_line_comes_later() -> None:
     found = dict(plan.reserve)["ahead"]  # after that one, which ends before the other
     assert (found.placement, found.promised) == (on("node1/0"), False)
     assert found.start == world.now + 30 + 3600
+
+
+def test_a_job_starts_on_what_is_free_though_another_counts_on_who_leaves_for_it() -> None:
+    """Of two halves one is free now: the first Job has it, the second that of ``own``."""
+    world = World().add(node("node1", 1))
+    world.drains("own", on("node1/0", milli=500), "first")
+    world.waits("first", ask(0.5))
+    world.waits("second", ask(0.5))
+    for id_ in ("first", "second"):
+        world.reserves(id_, on("node1/0", milli=500))
+    plan = world.plan()
+    assert placed(plan) == {"first": ["node1/0"]}
+    assert [id_ for id_, _ in plan.promise] == ["second"]
+    world.apply(plan)
+    plan = world.plan()
+    assert ({id_: notice.for_job for id_, notice in plan.notice}) == {"own": "second"}
+    assert plan.reprieve == ()
