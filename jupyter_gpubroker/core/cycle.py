@@ -153,9 +153,9 @@ class Cycle:
         limit = self.limits.bar(job, besides=kept)
         if limit is not None:
             self.limited[job.id] = limit
-            over = [other.job.id for other in self._over_by_then(job)]
-            if over and self.limits.bar(job, over, kept) is None:
-                self._keep_reservation(job)  # the limit is free again by then
+            over = self._over_by_then(job)
+            if self.limits.bar(job, [other.job.id for other in over], kept) is None:
+                self._keep_reservation(job, over)  # the limit is free again by then
         elif self._is_short(job) and not self._may_take(job):
             self._lacks_quota(job)
         return job.id in self.limited or job.id in self.short
@@ -227,10 +227,10 @@ class Cycle:
         if way is None:
             return None
         at_work = [v.job for v in way.victims if v.reason is Reason.PREEMPTED]
-        if borrows_more(job, way.placement, at_work, self.ledger.quotas):
-            return None
+        more = borrows_more(job, way.placement, at_work, self.ledger.quotas)
         leave = [victim.job for victim in way.victims]
-        return way if self.reserve.allows(job, way.placement, Column.SOON, leave) else None
+        allows = self.reserve.allows(job, way.placement, Column.SOON, leave)
+        return way if allows and not more else None
 
     def place(self, job: Job, placement: Placement) -> None:
         """The Job starts."""
@@ -252,11 +252,7 @@ class Cycle:
                 self._notices[victim.job.id] = Notice(victim.reason, deadline, job.id, name)
             elif victim.told is not Told.FOR_THIS:
                 self._notices[victim.job.id] = replace(told, for_job=job.id)
-        theirs = [
-            amount
-            for victim in way.victims
-            for amount, _ in self.ledger.amounts(*taken(victim.job))
-        ]
+        theirs = [a for v in way.victims for a, _ in self.ledger.amounts(*taken(v.job))]
         before = [amount.soon for amount in theirs]
         self._leave(way)
         self._left_by = max(self._left_by, deadline)
@@ -411,16 +407,18 @@ class Cycle:
     def _lacks_quota(self, job: Job) -> None:
         """It keeps its Reservation where its quota is free again by then."""
         self.short[job.id] = job
-        with self.ledger.trial():
-            over = self._over_by_then(job)
-            end(self.ledger, over)
-            keeps = over and not self._is_short(job)
-        if keeps:
-            self._keep_reservation(job)
+        self._keep_reservation(job, self._over_by_then(job))
 
-    def _keep_reservation(self, job: Job) -> None:
-        assert job.reserved is not None, job
-        self._reserve(job, job.reserved)
+    def _keep_reservation(self, job: Job, over: Sequence[Holding]) -> None:
+        """If it still can start there when those have ended."""
+        found = job.reserved
+        if found is None or not over:
+            return
+        with self.ledger.trial():
+            end(self.ledger, over)
+            keeps = self.ledger.holds(found.placement, job.request, SOON, job.queue)
+        if keeps:
+            self._reserve(job, found)
 
     def _reserve(self, job: Job, found: Reservation) -> None:
         self.reserved[job.id] = found

@@ -9,7 +9,7 @@ ends. Only the core takes part: ``schedule`` and ``advance``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -81,9 +81,11 @@ class World:
         snapshot = self.snapshot()
         self.plan = schedule(snapshot, self.policy)
         self.cycles += 1
+        for_whom = {id_: notice.for_job for id_, notice in self.plan.notice}
         for id_, notice in self.plan.notice:
             taker = self.jobs[notice.for_job or ""]
-            self.check(taker, self.jobs[id_], snapshot)
+            gone = [other for other, whom in for_whom.items() if whom != taker.id]
+            self.check(taker, self.jobs[id_], snapshot, gone)
             self.move(id_, e.Notify(notice))
             self.move(id_, e.Exited(self.jobs[id_].attempt, -15))
             self.taken[taker.id, id_] = None
@@ -97,9 +99,11 @@ class World:
         self._check_devices()
         return bool(self.plan.notice or self.plan.place)
 
-    def check(self, taker: Job, victim: Job, snapshot: Snapshot) -> None:
-        """That it may be taken; Restless if not."""
-        back = reclaims(taker, victim, snapshot, self.policy)
+    def check(
+        self, taker: Job, victim: Job, snapshot: Snapshot, gone: Sequence[JobId] = ()
+    ) -> None:
+        """That it may be taken when those are gone; Restless if not."""
+        back = reclaims(taker, victim, snapshot, self.policy, gone)
         if relation(taker, victim, snapshot, self.policy) is None and not back:
             raise Restless(f"{taker.id} may not take from {victim.id}")
         if (victim.id, taker.id) in self.taken:

@@ -45,9 +45,23 @@ classes:
     fence: {fence}
     start: {start}
     waiting: 20
+  urgent:
+    kinds: [batch]
+    priority: 1
+    time: {{default: 1m, max: 1h}}
+    shield: {shield}
+    grace: {grace}
+    stop: {stop}
+    fence: {fence}
+    start: {start}
+    waiting: 5
 queues:
   default: {{}}
   small: {{running_gpus: 3}}
+  east: {{cohort: lab, quota: {{"*": {{nominal: {east}}}}}}}
+  west: {{cohort: lab, quota: {{"*": {{nominal: {west}, lend: 1}}}}}}
+cohorts:
+  lab: {{}}
 """
 
 
@@ -67,6 +81,8 @@ def document(random: Random) -> str:
         start=seconds(8, 60),
         parked=seconds(60, 900),
         holder=seconds(10, 60),
+        east=random.randint(1, 4),
+        west=random.randint(1, 2),
     )
 
 
@@ -102,7 +118,8 @@ class People:
         self.keys += 1
         machine = next(iter(self.stage.engine.machines.values()))
         request = self._shape(len(machine.devices), len(self.stage.engine.machines))
-        queues = ["", "default", "small"] if request.nodes * request.gpus <= 3 else [""]
+        few = request.nodes * request.gpus <= 2 and not request.shared
+        queues = ["", "default", "small", "east", "west"] if few else [""]
         self._try_submit(
             i.Submit(
                 "user",
@@ -111,6 +128,7 @@ class People:
                 LAUNCH,
                 name=f"job{self.keys}",
                 queue=self.random.choice(queues),
+                class_name=self.random.choice(["", "", "", "urgent"]),
                 max_restarts=self.random.choice([None, 0, 1]),
                 idempotency=f"key{self.keys}",
             )
