@@ -58,7 +58,9 @@ def test_a_queue_has_what_it_owns_and_what_others_lend() -> None:
 
 def test_who_borrows_is_told() -> None:
     world = lab(vision=gpus(2), text=gpus(2))
-    world.runs("t", on("n-h100/0", "n-h100/1", "n-h100/2"), queue="text", expires=world.now + 50)
+    three = on("n-h100/0", "n-h100/1", "n-h100/2")
+    until = {"expires": world.now + 50, "shield_until": world.now + 99}
+    world.runs("t", three, queue="text", **until)
     world.waits("v", ask(2), queue="vision")
     why = world.plan().why["v"]
     assert why.text == (
