@@ -81,11 +81,12 @@ class World:
         snapshot = self.snapshot()
         self.plan = schedule(snapshot, self.policy)
         self.cycles += 1
-        for_whom = {id_: notice.for_job for id_, notice in self.plan.notice}
+        told: dict[JobId, JobId] = {}
         for id_, notice in self.plan.notice:
             taker = self.jobs[notice.for_job or ""]
-            gone = [other for other, whom in for_whom.items() if whom != taker.id]
+            gone = [other for other, whom in told.items() if whom != taker.id]
             self.check(taker, self.jobs[id_], snapshot, gone)
+            told[id_] = taker.id
             self.move(id_, e.Notify(notice))
             self.move(id_, e.Exited(self.jobs[id_].attempt, -15))
             self.taken[taker.id, id_] = None
