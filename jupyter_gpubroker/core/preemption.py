@@ -148,7 +148,7 @@ def leaves_for(job: Job, taker: JobId) -> bool:
 class Prey:
     """From whom Jobs may take in one cycle; what holds for one of them serves its equals."""
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, quotas: Lending | None) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, quotas: Lending | None = None) -> None:
         self._snapshot, self._policy = snapshot, policy
         self._excess = Excess(snapshot.jobs.values(), quotas)
         self._idle: list[Job] = []
