@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import replace
 
 from ..core import events as e
@@ -154,7 +154,7 @@ def plan(batch: Batch, ladders: Mapping[str, tuple[StageName, ...]]) -> Seconds 
         taker = world.jobs.get(notice.for_job or "")
         facts |= {"for_user": taker.user} if taker is not None else {}
         batch.apply(job_id, e.Notify(notice), "broker", facts)
-    _reserve(batch, dict(made.reserve))
+    _reserve(batch, dict(made.reserve), dict(made.place))
     for job_id, placement in made.place:
         job = world.jobs[job_id]
         batch.apply(job_id, _place(world, job, placement, ladders, batch.now), "broker")
@@ -162,12 +162,12 @@ def plan(batch: Batch, ladders: Mapping[str, tuple[StageName, ...]]) -> Seconds 
     return min(times, default=None)
 
 
-def _reserve(batch: Batch, found: Mapping[JobId, Reservation]) -> None:
-    """What is kept free for waiting Jobs is now this."""
+def _reserve(batch: Batch, found: Mapping[JobId, Reservation], placed: Container[JobId]) -> None:
+    """What is kept free for Jobs that go on waiting is now this."""
     world = batch.world
     for job_id in dict.fromkeys((*world.index.reserved, *found)):
         job, reservation = world.jobs[job_id], found.get(job_id)
-        if job.state is not State.QUEUED or job.reserved == reservation:
+        if job.state is not State.QUEUED or job.reserved == reservation or job_id in placed:
             continue
         facts: dict[str, object] = {}
         if reservation is not None:
