@@ -102,13 +102,21 @@ def _devices(app: ServeApp, state: Path, problems: dict[str, str]) -> Devices:
 
 def _policy(app: ServeApp, problems: dict[str, str]) -> tuple[Policy, str]:
     if not app.policy_file:
-        return policies.default(), policies.DEFAULT_DOCUMENT
+        return _default(app)
     try:
         document = Path(app.policy_file).read_text(encoding="utf-8")
         return policies.parse(document), document
     except (OSError, UnicodeDecodeError, Refusal) as error:
         problems["policy"] = f"{app.policy_file} is not used: {error}"
-        return policies.default(), policies.DEFAULT_DOCUMENT
+        return _default(app)
+
+
+def _default(app: ServeApp) -> tuple[Policy, str]:
+    """Nobody else's notebook needs room where one person has all GPUs."""
+    document = policies.DEFAULT_DOCUMENT
+    if app.solo:
+        document = document.replace("reserve: auto", "reserve: off ", 1)
+    return policies.parse(document), document
 
 
 def broker_id(state: Path) -> str:

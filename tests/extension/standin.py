@@ -285,7 +285,7 @@ class _Handler(RequestHandler):
             self.put(every[name])
         elif parts[2] == "explain":
             story = tuple(event for event in broker.events_after(0) if event.job == name)
-            self.put(wire.ExplainOut(job=every[name], story=story))
+            self.put(wire.ExplainOut(job=every[name], factors=(), story=story))
         else:
             self.get_log(name)
 
