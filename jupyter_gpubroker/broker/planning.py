@@ -76,9 +76,10 @@ def may_be_in_use(world: World, job: Job, now: Seconds) -> bool:
 
 def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot:
     """What the scheduler may read; it shares the world's Jobs."""
+    nodes = world.usable_nodes()
     return Snapshot(
         now=now,
-        nodes=world.usable_nodes(),
+        nodes=nodes,
         jobs=dict(world.alive),
         usage=usage(world, now),
         spent={key: item.milli_seconds for key, item in world.spent.items()},
@@ -87,7 +88,7 @@ def snapshot(world: World, idle: Mapping[JobId, Idle], now: Seconds) -> Snapshot
         quarantined=tuple(world.quarantined),
         barred=_barred(world),
         requests=dict(world.index.requests),
-        reserve=world.demand.sessions(world.policy, world.usable_nodes().values(), now),
+        reserve=world.demand.sessions(world.policy, nodes.values(), now),
     )
 
 

@@ -284,7 +284,7 @@ class Cycle:
             return
         count, placement = found
         start = max([self._left_by, *(each.end for each in holdings[:count])])
-        self._reserve(job, Reservation(placement, start))
+        self._reserve(job, Reservation(placement, start), holdings)
 
     def _beside(self, job: Job, view: View) -> Placement | None:
         """Where it fits and leaves room for sessions."""
@@ -350,7 +350,7 @@ class Cycle:
         holders = [job for job in self.kept if not self._bar(job)]
         holdings = self.holdings() if not all(map(is_promised, holders)) else []
         for job in holders:
-            if job.reserved is not None and not job.reserved.promised:
+            if job.reserved is not None and not is_promised(job):
                 self._keep_free(job, job.reserved, holdings)
                 self._claims[job.id] = ()
         promised = [job for job in holders if is_promised(job)]
@@ -371,7 +371,7 @@ class Cycle:
         """Who leaves for it may stay after all, unless others count on that as well."""
         assert job.reserved is not None, job
         self.ledger.give_back(self._claims.pop(job.id))
-        if not job.reserved.promised:
+        if not is_promised(job):
             where, start = job.reserved.placement, job.reserved.start
             self.ledger.release(where, job.request, start, job.queue)
         for other in self._leave_for.pop(job.id, ()):
@@ -400,7 +400,7 @@ class Cycle:
 
     def _over_by_then(self, job: Job) -> list[Holding]:
         """What has ended when what is reserved for the Job begins; empty without that."""
-        if job.reserved is None or job.reserved.promised:
+        if job.reserved is None or is_promised(job):
             return []
         return [other for other in self.holdings() if other.end <= job.reserved.start]
 
@@ -418,11 +418,11 @@ class Cycle:
             end(self.ledger, over)
             keeps = self.ledger.holds(found.placement, job.request, SOON, job.queue)
         if keeps:
-            self._reserve(job, found)
+            self._reserve(job, found, over)
 
-    def _reserve(self, job: Job, found: Reservation) -> None:
+    def _reserve(self, job: Job, found: Reservation, holdings: Sequence[Holding]) -> None:
         self.reserved[job.id] = found
-        self._keep_free(job, found, self.holdings())
+        self._keep_free(job, found, holdings)
         self._heads |= dict.fromkeys(self.ledger.flavors_for(job.request), job.id)
 
     def _keep_free(self, job: Job, found: Reservation, holdings: Sequence[Holding]) -> None:

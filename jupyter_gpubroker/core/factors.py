@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from .amounts import words_duration
-from .fairshare import Account, level_factors
+from .fairshare import level_factors
 from .line import accounts, is_fair, priority
 from .model import Job, Order, Policy, Snapshot, State
 from .relations import attained, level, remaining
@@ -41,10 +41,9 @@ def factors(job: Job, snapshot: Snapshot, policy: Policy) -> tuple[Factor, ...]:
         used[name] += amount
     found.append(Factor("queue", _part(job.queue, used, queues)))
     if is_fair(job.queue, policy):
-        mine: Account = (job.queue, job.user)
         siblings = {user: amount for (name, user), amount in usage.items() if name == job.queue}
         among = {user: users[name, user] for name, user in users if name == job.queue}
-        found.append(Factor("user", _part(mine[1], siblings, among) + f" in {job.queue}"))
+        found.append(Factor("user", _part(job.user, siblings, among) + f" in {job.queue}"))
     else:
         found.append(Factor("order", _own(job, snapshot, policy)))
     return tuple(found)

@@ -87,7 +87,7 @@ class NodeRoom:
     """How many of its devices are no MIG slices."""
 
     def frees(self, view: View) -> tuple[int, ...]:
-        """Free milli of each device."""
+        """Free milli of each device: ``Amount.free`` written out, for it is asked most of all."""
         amounts = [room.milli for room in self.devices]
         if view.column is Column.BOTH:
             found = [it.now if it.now < it.soon else it.soon for it in amounts]
@@ -258,15 +258,16 @@ class Ledger:
 
     def leave(self, job: Job) -> None:
         """A Job with a Lease will leave: ``soon`` gets its Shares back."""
-        lease = lease_of(job)
-        until, queue = lease.expires, job.queue
-        self.shift(lease.placement, job.request, now=0, soon=1, until=until, queue=queue)
+        self._return(job, 1)
 
     def stay(self, job: Job) -> None:
         """The inverse of ``leave``."""
+        self._return(job, -1)
+
+    def _return(self, job: Job, soon: int) -> None:
         lease = lease_of(job)
         until, queue = lease.expires, job.queue
-        self.shift(lease.placement, job.request, now=0, soon=-1, until=until, queue=queue)
+        self.shift(lease.placement, job.request, now=0, soon=soon, until=until, queue=queue)
 
     def holds(
         self, placement: Placement, request: Request | None, view: View, queue: str = ""

@@ -144,20 +144,16 @@ class Lending:
 
     def inside(self, job: Job, view: View = SOON) -> bool:
         """True if its queue, when it starts, uses no more than it owns."""
-        return job.queue not in self._allowances or any(
-            _unused(self._allowances[job.queue][row].account, view)
-            >= self._need(job.request, flavors)
-            for row, flavors in self._rows(job).items()
-        )
+        return job.queue not in self._allowances or bool(self.owned(job, view))
 
-    def owned(self, job: Job) -> tuple[str, ...]:
+    def owned(self, job: Job, view: View = SOON) -> tuple[str, ...]:
         """Rows of which its queue still owns enough for the Job; empty where it owns nothing."""
         if job.queue not in self._allowances:
             return ()
         return tuple(
             row
             for row, flavors in self._rows(job).items()
-            if _unused(self.account(job.queue, row), SOON) >= self._need(job.request, flavors)
+            if _unused(self.account(job.queue, row), view) >= self._need(job.request, flavors)
         )
 
     def lacks(self, amount: Amount) -> int:
@@ -201,12 +197,7 @@ class Lending:
 
     def _need(self, request: Request, flavors: Sequence[str]) -> int:
         """The most milli that the Request can take on these flavors."""
-        share = request.gpu_milli
-        if request.memory_mib:
-            brands = [brand for brand in self._brands if brand.flavor in flavors]
-            sizes = [request.share_milli(brand.memory_mib) for brand in brands]
-            share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
-        return request.nodes * request.gpus * GPU_MILLI + share
+        return request.most_milli(b.memory_mib for b in self._brands if b.flavor in flavors)
 
 
 def _allowances(quotas: Cohorts) -> dict[str, dict[str, Allowance]]:

@@ -137,17 +137,9 @@ def budgets_of(queue: str, user: str, policy: Policy) -> Iterator[Spending]:
 
 
 def milli_of(request: Request, nodes: Mapping[str, Node]) -> int:
-    """The most a Request can take: a share given by its memory differs by device."""
-    share = request.gpu_milli
-    if request.memory_mib:
-        sizes = [
-            request.share_milli(device.memory_mib)
-            for node in nodes.values()
-            for device in node.devices
-            if serves(request, device)
-        ]
-        share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
-    return request.nodes * request.gpus * GPU_MILLI + share
+    """The most a Request can take of these nodes."""
+    devices = (device for node in nodes.values() for device in node.devices)
+    return request.most_milli(d.memory_mib for d in devices if serves(request, d))
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +213,8 @@ class Limits:
 
     def _wish(self, job: Job) -> _Held:
         milli, now = milli_of(job.request, self._snapshot.nodes), self._snapshot.now
-        return _Held(job, milli, now, milli * _time_left(job, self._policy))
+        left = job.remaining(self._policy.classes[job.class_name].time_default)
+        return _Held(job, milli, now, milli * left)
 
     def _counted(
         self, group: tuple[str, ...], without: Collection[JobId], besides: Sequence[Job]
@@ -300,12 +293,6 @@ def _groups(job: Job) -> tuple[tuple[str, ...], ...]:
         ("queue", job.queue),
         ("user", job.queue, job.user),
     )
-
-
-def _time_left(job: Job, policy: Policy) -> Seconds:
-    """How long its next Lease may last."""
-    limit = job.request.time_limit or policy.classes[job.class_name].time_default
-    return max(1.0, limit + job.extended - job.served)
 
 
 def _both(first: Why, second: Why) -> Why:

@@ -34,7 +34,8 @@ class Excess:
     """What queues have beyond what they own, in one cycle."""
 
     def __init__(self, jobs: Iterable[Job], quotas: Lending | None) -> None:
-        leased = [job for job in jobs if job.state in LEASED and job.state not in LEAVING]
+        held = () if quotas is None else jobs
+        leased = [job for job in held if job.state in LEASED and job.state not in LEAVING]
         self._quotas = quotas
         self._leased = sorted(leased, key=lambda job: (lease_of(job).since, job.id))
         self._known: tuple[int, dict[JobId, tuple[str, ...]]] = (-1, {})
@@ -51,10 +52,11 @@ class Excess:
         quotas = self._quotas
         if quotas is None or not rows:
             return []
+        over = self._over(gone)
         return [
             job
             for job in self._leased
-            if any(row in rows for row in self._over(gone).get(job.id, ()))
+            if any(row in rows for row in over.get(job.id, ()))
             and job.queue != taker.queue
             and quotas.kin(taker, job)
             and job.id not in taker.left_for

@@ -152,8 +152,7 @@ def remaining(job: Job, now: Seconds, policy: Policy) -> float:
 
 def gpus(request: Request) -> float:
     """GPUs of a Request; a share by its memory, which differs by device, counts as one."""
-    share = 1.0 if request.memory_mib else request.gpu_milli / GPU_MILLI
-    return request.nodes * request.gpus + share
+    return request.most_milli() / GPU_MILLI
 
 
 def unsaved(job: Job, now: Seconds) -> float:

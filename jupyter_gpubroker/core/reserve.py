@@ -67,7 +67,7 @@ class Demand:
             if is_ and not was:
                 self._came(after.request, now)
             elif was and not is_:
-                self.depth = max(0, self.depth - _milli(after.request))
+                self.depth = max(0, self.depth - after.request.most_milli())
         elif before is not None and before.lease is not None and after.lease is None:
             self.depth = max(0, self.depth - before.lease.milli)
 
@@ -81,17 +81,17 @@ class Demand:
         if gpus < LEAST or not wanted:
             return ()
         total = sum(self.shapes.values())
-        mean = sum(_milli(shape) * weight for shape, weight in self.shapes.items()) / total
+        mean = sum(shape.most_milli() * weight for shape, weight in self.shapes.items()) / total
         found: list[Request] = []
         for request in self._like(min(SESSIONS, ceil(wanted / mean))):
-            if (milli := _milli(request)) <= room:
+            if (milli := request.most_milli()) <= room:
                 found.append(request)
                 room -= milli
         return tuple(found)
 
     def _came(self, request: Request, now: Seconds) -> None:
         self._age(now)
-        self.depth += _milli(request)
+        self.depth += request.most_milli()
         step = -(-self.depth // GPU_MILLI)
         self.depths[step] = self.depths.get(step, 0.0) + 1.0
         shape = replace(request, time_limit=None)
@@ -117,7 +117,7 @@ class Demand:
 
     def _like(self, count: int) -> tuple[Request, ...]:
         """So many sessions as they came lately, the largest first; of one GPU if none came."""
-        shapes = sorted(self.shapes, key=lambda shape: (-_milli(shape), shape.words()))
+        shapes = sorted(self.shapes, key=lambda shape: (-shape.most_milli(), shape.words()))
         total, left = sum(self.shapes.values()), count
         found: list[Request] = []
         for shape in shapes:
@@ -132,19 +132,13 @@ def _wants(job: Job) -> bool:
     return job.state is State.QUEUED or job.state in LEASED
 
 
-def _milli(request: Request) -> int:
-    """The most it takes; a share given by its memory counts as a whole GPU."""
-    share = GPU_MILLI if request.memory_mib else request.gpu_milli
-    return request.gpus * GPU_MILLI + share
-
-
 class Reserve:
     """What is kept free in one cycle. While there is not room enough batch waits, so that what is
     given back makes some."""
 
     def __init__(self, snapshot: Snapshot, ledger: Ledger) -> None:
         self.sessions = snapshot.reserve
-        self._milli = sum(map(_milli, self.sessions))
+        self._milli = sum(each.most_milli() for each in self.sessions)
         self._snapshot, self._ledger = snapshot, ledger
         self._never: dict[Request, bool] = {}
 
@@ -213,7 +207,7 @@ def room_for(ledger: Ledger, sessions: Sequence[Request], view: View, at: Second
             place = fit(ledger, _session(request), view, packing)
             if place is not None:
                 _occupy(ledger, place, request, view.column)
-                found += _milli(request)
+                found += request.most_milli()
     return found
 
 

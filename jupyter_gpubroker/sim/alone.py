@@ -22,7 +22,6 @@ from ..core.model import (
     TERMINAL,
     Class,
     Cohort,
-    Device,
     Equals,
     Job,
     JobId,
@@ -46,6 +45,7 @@ from ..core.model import (
 from ..core.reclaim import reclaims
 from ..core.relations import relation
 from ..core.schedule import schedule
+from .engine import cluster
 
 CYCLES_MAX = 400
 """More than any world of this size needs."""
@@ -171,14 +171,7 @@ def seeds(first: int, count: int) -> Iterator[tuple[int, str]]:
 
 
 def _world(draw: Random, shield: float) -> tuple[World, Random]:
-    names = [f"n{number}" for number in range(draw.choice((1, 2)))]
-    gpus = draw.choice((2, 4))
-    nodes = {
-        name: Node(
-            name, "sim", "b1", tuple(Device(f"{name}/{n}", "gpu", 1024, n) for n in range(gpus))
-        )
-        for name in names
-    }
+    nodes = cluster(draw.choice((1, 2)), gpus := draw.choice((2, 4)))
     terms = Terms(shield=shield, max_restarts=10**6)
     classes = {
         name: Class(name, (Kind.BATCH,), priority=rank, terms=terms)
@@ -190,8 +183,8 @@ def _world(draw: Random, shield: float) -> tuple[World, Random]:
     queues = {name: _queue(name, draw) for name in ("p", "q")}
     cohorts = {}
     if draw.random() < 0.5:  # they own all GPUs, and lend each other what they do not use
-        owned = GPU_MILLI * draw.randint(0, gpus * len(names))
-        parts = {"p": owned, "q": GPU_MILLI * gpus * len(names) - owned}
+        owned = GPU_MILLI * draw.randint(0, gpus * len(nodes))
+        parts = {"p": owned, "q": GPU_MILLI * gpus * len(nodes) - owned}
         cohorts = {"lab": Cohort("lab")}
         queues = {
             name: replace(queue, cohort="lab", quota={"*": Quota(parts[name])})

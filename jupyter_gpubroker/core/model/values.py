@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -212,8 +212,17 @@ class Request:
             return self.gpu_milli
         return -(-self.memory_mib * GPU_MILLI // max(device_memory_mib, 1))
 
+    def most_milli(self, memories_mib: Iterable[int] = ()) -> int:
+        """The most milli that it takes of devices with so much memory: a share given by its
+        memory differs by device, and counts as a whole one where none is known."""
+        share = self.gpu_milli
+        if self.memory_mib:
+            sizes = map(self.share_milli, memories_mib)
+            share = max((size for size in sizes if size <= GPU_MILLI), default=GPU_MILLI)
+        return self.nodes * self.gpus * GPU_MILLI + share
+
     def words(self) -> str:
-        """``2 × 3 GPUs``, ``0.5 GPU``, ``20480 MiB of a GPU``: the shape for people."""
+        """``2 × 3 GPUs, ``0.5 GPU``, ``20480 MiB of a GPU``: the shape for people."""
         parts = []
         if self.gpus:
             parts.append(f"{self.gpus} GPU" + ("s" if self.gpus > 1 else ""))

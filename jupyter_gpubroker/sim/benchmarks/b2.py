@@ -18,7 +18,6 @@ from typing import Any
 
 from ... import policy as policies
 from ...core.model import (
-    Device,
     Equals,
     Levels,
     Node,
@@ -30,6 +29,7 @@ from ...core.model import (
     Seconds,
 )
 from .. import tables
+from ..engine import cluster
 from ..report import report
 from ..simulation import play
 from ..workload import JobRow, Options, Workload
@@ -107,16 +107,11 @@ class Times:
 
 def trace(content: str, file: str, nodes: int = NODES, gpus: int = GPUS) -> Trace:
     """The jobs of a trace; Refusal naming file, line and field."""
-    machines = {
-        name: Node(
-            name, "sim", "b1", tuple(Device(f"{name}/{k}", "gpu", 1, k) for k in range(gpus))
-        )
-        for name in (f"n{number}" for number in range(nodes))
-    }
     jobs = [_job(row, gpus) for row in tables.rows(content, file, JOBS)]
     if not jobs:
         raise Refusal(file, "has no jobs")
-    return Trace(tuple(sorted(jobs, key=lambda job: (job.submit, job.name))), machines)
+    in_order = tuple(sorted(jobs, key=lambda job: (job.submit, job.name)))
+    return Trace(in_order, cluster(nodes, gpus))
 
 
 def _job(row: tables.Row, per_node: int) -> JobRow:

@@ -22,8 +22,9 @@ from time import process_time
 from typing import Any
 
 from ... import policy as policies
-from ...core.model import GPU_MILLI, Device, Node, Refusal, Request, Seconds, State
+from ...core.model import GPU_MILLI, Refusal, Request, Seconds, State
 from .. import tables
+from ..engine import cluster
 from ..notebooks import Cell
 from ..report import spread
 from ..simulation import Record, Run
@@ -122,16 +123,6 @@ class Played:
         return 100 * self.batch / (self.capacity - self.active)
 
 
-def machines(count: int) -> dict[str, Node]:
-    """Equal nodes."""
-    return {
-        name: Node(
-            name, "sim", "b1", tuple(Device(f"{name}/{k}", "gpu", 81920, k) for k in range(GPUS))
-        )
-        for name in (f"n{number:03}" for number in range(count))
-    }
-
-
 class Feeder:
     """Keeps the queue of batch jobs as deep as it has to be."""
 
@@ -163,7 +154,7 @@ class Feeder:
 def play(setup: Setup, seed: int, attach_s: Seconds) -> Played:
     """One run."""
     began = process_time()
-    workload = Workload(machines(setup.nodes), (), setup.sessions)
+    workload = Workload(cluster(setup.nodes, GPUS, 81920), (), setup.sessions)
     policy = policies.parse(POLICY.format(reserve=setup.reserve))
     run = Run(workload, policy, Options(until=setup.until, attach_s=attach_s, hold=Hold.CELL))
     feeder = Feeder(run, setup.gangs, seed, setup.depth)
