@@ -19,26 +19,21 @@ from jupyter_gpubroker.core.model import (
     Conflict,
     Holder,
     Job,
-    Kept,
     Kind,
-    Lease,
-    Mode,
     Notice,
-    Process,
     Reason,
     Request,
-    Reservation,
     Rung,
-    Share,
     StageName,
     State,
     Terms,
     check,
 )
 
+from .happenings import IMAGE, happening, lease, mode_of
+
 NOW = 1000.0
 PARKS = ((StageName.PARK, 60.0), (StageName.RESTART, 30.0))
-IMAGE = Kept("k1", 1, Rung.GPU_STATE, node="node1", processes=(Process(7, 7),), memory_mib=10)
 
 
 def batch(**changes: Any) -> Job:
@@ -52,10 +47,6 @@ def session(**changes: Any) -> Job:
     return replace(job, **changes)
 
 
-def lease(attempt: int, mode: Mode = Mode.HOSTED, since: float = NOW) -> Lease:
-    return Lease("local", (Share("node1", "GPU-1", 500),), attempt, since, since + 3600, mode)
-
-
 def after(job: Job, *steps: e.Event, now: float = NOW) -> Job:
     for step in steps:
         job, _ = advance(job, step, now)
@@ -63,8 +54,8 @@ def after(job: Job, *steps: e.Event, now: float = NOW) -> Job:
 
 
 def placed(job: Job, now: float = NOW) -> Job:
-    mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
-    return after(job, e.Place(lease(job.attempt + 1, mode, now), job.terms, 120.0), now=now)
+    granted = lease(job.attempt + 1, mode_of(job), now)
+    return after(job, e.Place(granted, job.terms, 120.0), now=now)
 
 
 def running(job: Job, now: float = NOW) -> Job:
@@ -323,34 +314,8 @@ def test_terminal_states_ignore_facts_and_refuse_other_verbs() -> None:
 # --- walks ------------------------------------------------------------------------------
 
 
-def _event(kind: type[e.Event], job: Job, draw: st.DataObject) -> e.Event:
-    """An event of this type about the Job's present attempt or another one."""
-    attempt = job.attempt - draw.draw(st.sampled_from([0, 0, 0, 1]))
-    reason = draw.draw(st.sampled_from([Reason.IDLE, Reason.PREEMPTED, Reason.DRAIN, Reason.OVER]))
-    code = draw.draw(st.sampled_from([0, 1, 75, -9]))
-    kept = draw.draw(st.sampled_from([(), (IMAGE,)]))
-    mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
-    made: dict[type[e.Event], e.Event] = {
-        e.Place: e.Place(lease(job.attempt + 1, mode), job.terms, 120.0),
-        e.Reserve: e.Reserve(Reservation((), NOW) if kept else None),
-        e.Notify: notice(reason),
-        e.Prepared: e.Prepared(attempt),
-        e.Started: e.Started(attempt),
-        e.Refused: e.Refused(attempt, "node1"),
-        e.Exited: e.Exited(attempt, code, all_zero=code == 0),
-        e.Freed: e.Freed(attempt, kept),
-        e.Lost: e.Lost(attempt),
-        e.RestoreFailed: e.RestoreFailed(attempt),
-        e.Hello: e.Hello(Holder("h", "b", 1, 1), job.incarnation),
-        e.HolderGone: e.HolderGone(job.incarnation),
-        e.KeptLost: e.KeptLost(kept),
-        e.Mark: e.Mark(complete=False, step=code),
-        e.Extend: e.Extend(60.0),
-        e.Adopt: e.Adopt(job.incarnation + 1, attach=True),
-        e.Retune: e.Retune(replace(job.terms, grace=1.0)),
-        e.Resume: e.Resume(person=draw.draw(st.booleans())),
-    }
-    return made.get(kind) or kind()
+def _event(kind: type[e.Event], job: Job, draw: st.DataObject, now: float) -> e.Event:
+    return happening(kind, job, now, lambda some: draw.draw(st.sampled_from(some)))
 
 
 def _step(job: Job, event: e.Event, now: float) -> Job:
@@ -387,11 +352,7 @@ def test_no_sequence_of_events_breaks_an_invariant_and_every_job_can_end(
         kind = draw.draw(
             st.sampled_from([ev for state, ev in TABLE if state is job.state] or EVENTS)
         )
-        if kind is e.Place and job.state is State.QUEUED:
-            mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
-            event: e.Event = e.Place(lease(job.attempt + 1, mode, now), job.terms, 120.0)
-        else:
-            event = _event(kind, job, draw)
+        event = _event(kind, job, draw, now)
         job = _step(job, event, now)
         assert job.attempt >= attempts
         attempts = job.attempt
@@ -403,11 +364,11 @@ def _ends(job: Job, now: float) -> None:
     for _ in range(60):
         if job.state in TERMINAL:
             return
-        mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
+        granted = lease(job.attempt + 1, mode_of(job), now)
         ready = job.prepared or job.kind is Kind.BATCH
         answers: dict[State, e.Event] = {
             State.HELD: e.Deadline(),
-            State.QUEUED: e.Place(lease(job.attempt + 1, mode, now), job.terms, 120.0),
+            State.QUEUED: e.Place(granted, job.terms, 120.0),
             State.STARTING: e.Started(job.attempt) if ready else e.Prepared(job.attempt),
             State.RUNNING: e.Exited(job.attempt, 0),
             State.DRAINING: e.Deadline(),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -14,28 +14,19 @@ from jupyter_gpubroker.core.model import (
     TERMINAL,
     Binding,
     Conflict,
-    Holder,
     Job,
-    Kept,
     Kind,
-    Lease,
-    Mode,
-    Notice,
-    Process,
     Reason,
     Request,
-    Reservation,
-    Rung,
-    Share,
     StageName,
     State,
     Terms,
     check,
 )
 
+from .happenings import happening
+
 STEPS = 100_000
-PLACE = (Share("node1", "GPU-1", 500),)
-IMAGE = Kept("k", 1, Rung.GPU_STATE, node="node1", processes=(Process(7, 7),), memory_mib=10)
 PROOFS = (e.Exited, e.Freed, e.Refused)
 
 
@@ -74,38 +65,6 @@ class Walk:
             job = replace(job, server="ana/", incarnation=1, binding=binding)
         return job
 
-    def event(self, kind: type[e.Event]) -> e.Event:
-        """Any event of that type, about this attempt or another one."""
-        job, draw = self.job, self.draw
-        attempt = job.attempt - draw.choice([0, 0, 0, 1])
-        kept = draw.choice([(), (IMAGE,)])
-        incarnation = job.incarnation + draw.choice([-1, 0, 0, 1])
-        mode = Mode.HELD if job.kind is Kind.SESSION else Mode.HOSTED
-        lease = Lease("local", PLACE, job.attempt + 1, self.now, self.now + 3600, mode)
-        reason = draw.choice([Reason.IDLE, Reason.PREEMPTED, Reason.DRAIN, Reason.OVER])
-        code = draw.choice([0, 1, 75, -9])
-        made: dict[type[e.Event], Callable[[], e.Event]] = {
-            e.Place: lambda: e.Place(lease, job.terms, 120.0),
-            e.Reserve: lambda: e.Reserve(Reservation(PLACE, self.now) if kept else None),
-            e.Notify: lambda: e.Notify(Notice(reason, self.now + 10, "x", "n")),
-            e.Prepared: lambda: e.Prepared(attempt),
-            e.Started: lambda: e.Started(attempt),
-            e.Refused: lambda: e.Refused(attempt, "node1"),
-            e.Exited: lambda: e.Exited(attempt, code, all_zero=code == 0),
-            e.Freed: lambda: e.Freed(attempt, kept),
-            e.Lost: lambda: e.Lost(attempt),
-            e.RestoreFailed: lambda: e.RestoreFailed(attempt),
-            e.Hello: lambda: e.Hello(Holder("h", "b", 1, 1), incarnation),
-            e.HolderGone: lambda: e.HolderGone(incarnation),
-            e.KeptLost: lambda: e.KeptLost(kept),
-            e.Mark: lambda: e.Mark(complete=draw.random() < 0.2, step=code),
-            e.Extend: lambda: e.Extend(60.0),
-            e.Adopt: lambda: e.Adopt(incarnation, attach=True),
-            e.Retune: lambda: e.Retune(replace(job.terms, grace=1.0)),
-            e.Resume: lambda: e.Resume(person=draw.random() < 0.5),
-        }
-        return made.get(kind, kind)()
-
     def step(self) -> None:
         """Something happens, and nothing breaks."""
         kind = self.draw.choice(
@@ -117,7 +76,7 @@ class Walk:
         if rare and self.draw.random() < 0.9:
             return  # else no Job lives long
         self.now += self.draw.choice([0.0, 1.0, 40.0])
-        before, event = self.job, self.event(kind)
+        before, event = self.job, happening(kind, self.job, self.now, self.draw.choice)
         try:
             self.job, effects = advance(before, event, self.now)
         except Conflict:
