@@ -135,13 +135,13 @@ class Cycle:
                 self._unclaim(other)
 
     def waits_in_vain(self, job: Job) -> bool:
-        """True if an equal one has had its turn, waits for GPUs, and nothing was given back
-        since: it would be the same."""
+        """True if an equal one has had its turn, waits for GPUs or quota, and nothing was given
+        back since: it would be the same."""
         equal = self._equal(job) if self._vain else None
-        if equal is None or equal not in self._vain:
+        if equal is None or (known := self._vain.get(equal)) is None:
             return False
-        if self._vain[equal].id in self.kept_back:
-            self.kept_back[job.id] = True
+        self.kept_back |= {job.id: True} if known.id in self.kept_back else {}
+        self.short |= {job.id: job} if known.id in self.short else {}
         return True
 
     def bars(self, job: Job) -> bool:
@@ -200,7 +200,7 @@ class Cycle:
             return None
         own = self._own(job)
         view = self._soon(job, own)
-        if not own and self._has_failed("soon", job, view):
+        if not own and self._failure("soon", job, view) is not None:
             return None
         found = self._allowed(job, minimal(self.ledger, job, own, self.packing, view))
         if found is None and not own:
@@ -213,7 +213,7 @@ class Cycle:
             return None
         candidates = self._victims(job)
         view = self._soon(job, candidates)
-        if not candidates or self._has_failed("way", job, view):
+        if not candidates or self._failure("way", job, view) is not None:
             return None
         considered = self.policy.nodes_considered
         way = make_way(self.ledger, job, candidates, self.packing, considered, view)
@@ -271,8 +271,7 @@ class Cycle:
         if self._is_short(job):
             self._lacks_quota(job)
             return
-        if (equal := self._equal(job)) is not None:
-            self._vain[equal] = job
+        self._remember(job)
         if not keeps_free(job, self.snapshot.now, self.policy):
             return
         if any(flavor in self._heads for flavor in self.ledger.flavors_for(job.request)):
@@ -372,8 +371,8 @@ class Cycle:
         assert job.reserved is not None, job
         self.ledger.give_back(self._claims.pop(job.id))
         if not is_promised(job):
-            where, start = job.reserved.placement, job.reserved.start
-            self.ledger.release(where, job.request, start, job.queue)
+            found = job.reserved
+            self.ledger.release(found.placement, job.request, found.start, job.queue)
         for other in self._leave_for.pop(job.id, ()):
             placement, request, queue = taken(other)
             if self.ledger.holds(placement, request, SOON, queue):
@@ -407,6 +406,7 @@ class Cycle:
     def _lacks_quota(self, job: Job) -> None:
         """It keeps its Reservation where its quota is free again by then."""
         self.short[job.id] = job
+        self._remember(job)
         self._keep_reservation(job, self._over_by_then(job))
 
     def _keep_reservation(self, job: Job, over: Sequence[Holding]) -> None:
@@ -455,6 +455,10 @@ class Cycle:
                 if not (share(job, it) or (quotas is not None and quotas.kin(job, it)))
             }
 
+    def _remember(self, job: Job) -> None:
+        if (equal := self._equal(job)) is not None:
+            self._vain[equal] = job
+
     def _try_again(self) -> None:
         """Something was given back: who failed may not fail now."""
         self._failed.clear()
@@ -480,11 +484,8 @@ class Cycle:
         quotas = self.ledger.quotas
         return quotas is not None and any(quotas.kin(job, v.job) for v in self._victims(job))
 
-    def _has_failed(self, step: str, job: Job, view: View) -> bool:
-        """True if an equal Request failed at that step, and nothing was given back since."""
-        return self._failure(step, job, view) is not None
-
     def _failure(self, step: str, job: Job, view: View) -> Failure | None:
+        """How an equal Request failed at that step, if nothing was given back since."""
         return self._failed.get((step, self._alike(step, job), shape(job.request), view))
 
     def _fail(self, step: str, job: Job, view: View, how: Failure = Failure.NO_ROOM) -> None:

@@ -6,9 +6,10 @@ Placements use GPUs, and their queue's quota besides: to the Ledger both are Amo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from math import inf
+from typing import NamedTuple
 
 from . import cohorts
 from .cohorts import Account, Cohorts
@@ -93,6 +94,7 @@ class Lending:
         """Of every device, usable or not."""
         usable = [d for node in nodes if node.usable for d in node.devices if d.usable]
         self._brands = tuple(dict.fromkeys(device.brand for device in usable))
+        self._ways: dict[tuple[str, Request], tuple[_Way, ...]] = {}
 
     def governs(self, queue: str) -> bool:
         """False for a queue that may have all there is."""
@@ -133,13 +135,10 @@ class Lending:
             return (job.request,)
         own: list[Request] = []
         lent: list[Request] = []
-        rows = self._rows(job)
-        for row, flavors in rows.items():
-            amount, need = self._allowances[job.queue][row], self._need(job.request, flavors)
-            if amount.free(view) >= need:
-                wish = replace(job.request, flavors=tuple(flavors))
-                wished = own if _unused(amount.account, view) >= need else lent
-                wished.append(job.request if len(rows) == 1 else wish)
+        for way in self._ways_of(job):
+            if way.allowance.free(view) >= way.need:
+                wished = own if _unused(way.allowance.account, view) >= way.need else lent
+                wished.append(way.request)
         return (*own, *lent)
 
     def inside(self, job: Job, view: View = SOON) -> bool:
@@ -151,9 +150,9 @@ class Lending:
         if job.queue not in self._allowances:
             return ()
         return tuple(
-            row
-            for row, flavors in self._rows(job).items()
-            if _unused(self.account(job.queue, row), view) >= self._need(job.request, flavors)
+            way.allowance.row
+            for way in self._ways_of(job)
+            if _unused(way.allowance.account, view) >= way.need
         )
 
     def lacks(self, amount: Amount) -> int:
@@ -171,9 +170,11 @@ class Lending:
 
     def words(self, job: Job) -> str:
         """How much of its quota is used, and who borrows of it, in a sentence."""
-        rows = self._rows(job) or {cohorts.ANY: []}
-        row = max(rows, key=lambda row: self._allowances[job.queue][row].soon)
-        account, need = self._quotas.account(job.queue, row), self._need(job.request, rows[row])
+        ways = self._ways_of(job) or (
+            _Way(self._allowances[job.queue][cohorts.ANY], job.request, 0),
+        )
+        way = max(ways, key=lambda way: way.allowance.soon)
+        row, account, need = way.allowance.row, way.allowance.account, way.need
         used, of = account.used[cohorts.SOON], "" if row == cohorts.ANY else f" {row}"
         text = f"queue {job.queue} uses {used / GPU_MILLI:g} of its {_gpus(account.nominal, of)}"
         borrowed = [
@@ -187,17 +188,33 @@ class Lending:
             text += f" and can have {more / GPU_MILLI:g} more"
         return f"{text}; this needs {need / GPU_MILLI:g}" + "".join(f"; {b}" for b in borrowed)
 
-    def _rows(self, job: Job) -> dict[str, list[str]]:
-        """Row -> flavors of it that serve the Job."""
-        rows: dict[str, list[str]] = {}
-        serving = (brand.flavor for brand in self._brands if serves(job.request, brand))
-        for flavor in job.request.flavors or dict.fromkeys(serving):
-            rows.setdefault(self._quotas.row(job.queue, flavor), []).append(flavor)
-        return rows
+    def _ways_of(self, job: Job) -> tuple[_Way, ...]:
+        """One for each row that has flavors which serve the Job. Equal Jobs share them: they
+        are asked for again and again while the quota is used up."""
+        key = job.queue, job.request
+        if (known := self._ways.get(key)) is None:
+            known = self._ways[key] = tuple(self._ways_to(*key))
+        return known
 
-    def _need(self, request: Request, flavors: Sequence[str]) -> int:
-        """The most milli that the Request can take on these flavors."""
-        return request.most_milli(b.memory_mib for b in self._brands if b.flavor in flavors)
+    def _ways_to(self, queue: str, request: Request) -> Iterator[_Way]:
+        rows: dict[str, list[str]] = {}
+        serving = (brand.flavor for brand in self._brands if serves(request, brand))
+        for flavor in request.flavors or dict.fromkeys(serving):
+            rows.setdefault(self._quotas.row(queue, flavor), []).append(flavor)
+        for row, flavors in rows.items():
+            need = request.most_milli(b.memory_mib for b in self._brands if b.flavor in flavors)
+            part = request if len(rows) == 1 else replace(request, flavors=tuple(flavors))
+            yield _Way(self._allowances[queue][row], part, need)
+
+
+class _Way(NamedTuple):
+    """How a Request can be served from one row of its queue's quota."""
+
+    allowance: Allowance
+    request: Request
+    """On the flavors of the row alone."""
+    need: int
+    """The most milli that it can take on them."""
 
 
 def _allowances(quotas: Cohorts) -> dict[str, dict[str, Allowance]]:

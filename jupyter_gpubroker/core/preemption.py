@@ -14,7 +14,7 @@ from enum import IntEnum
 from functools import partial
 
 from . import relations
-from .ledger import SOON, Ledger, NodeRoom, View, lease_of
+from .ledger import SOON, Ledger, NodeRoom, View, lease_of, leased
 from .lending import Lending
 from .model import (
     GPU_MILLI,
@@ -155,7 +155,7 @@ class Prey:
         self._shielded: list[Job] = []
         self._at_work: dict[str, dict[tuple[Kind, str], list[Job]]] = {}
         """By queue, and there by kind and class: who could have to give way to a Job of it."""
-        for _, job in sorted(snapshot.jobs.items()):
+        for job in leased(snapshot):
             if recallable(job):
                 self._at_work.setdefault(job.queue, {})
             if job.state is not State.RUNNING:
@@ -177,7 +177,7 @@ class Prey:
             return taker.kind, "", "", 0, (), ()
         left_for = (
             taker.left_for
-            if rows
+            if rows or not taker.left_for
             else tuple(
                 job.id
                 for group in (alike or {}).values()

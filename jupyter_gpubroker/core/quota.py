@@ -207,7 +207,10 @@ class Limits:
         return bool(groups) and any(group in groups for group in _groups(other))
 
     def _add(self, held: _Held) -> None:
-        for group in _groups(held.job):
+        job, policy = held.job, self._policy
+        # Its class or queue may be gone with a policy that was broken and has been replaced.
+        known = job.class_name in policy.classes and job.queue in policy.queues
+        for group in self.groups(job) if known else _groups(job):
             self._groups.setdefault(group, {})[held.job.id] = held
             self._sums[group] = self._sums.get(group, 0) + held.milli
 
