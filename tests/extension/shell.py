@@ -31,6 +31,11 @@ class Shell:
             self._ready = True
         return await self.end(self.client.execute(code))
 
+    async def restart(self) -> None:
+        """Restart the kernel, as its user would; the next run waits for the new one."""
+        await self._server.kernel_manager.restart_kernel(self.kernel)
+        self._ready = False
+
     async def end(self, request: str) -> str:
         """Wait for the end of a request; what it printed or raised."""
         text = ""

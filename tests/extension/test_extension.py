@@ -74,7 +74,7 @@ async def test_a_kernel_started_with_a_lease_is_bound_by_uuid_also_after_a_resta
     kernel = await start_kernel()
     shell = Shell(server, kernel)
     assert await shell.env("CUDA_VISIBLE_DEVICES") == UUID
-    await server.kernel_manager.restart_kernel(kernel)
+    await shell.restart()
     assert await shell.env("CUDA_VISIBLE_DEVICES") == UUID
     assert one(await state())["bound"] is True
     shell.close()
@@ -125,7 +125,7 @@ async def test_a_kernel_that_touched_cuda_is_offered_a_restart(
     assert await shell.env("CUDA_VISIBLE_DEVICES") == ""
     found = one(await state())
     assert found["needs_restart"] is True
-    await server.kernel_manager.restart_kernel(found["id"])
+    await shell.restart()
     assert await shell.env("CUDA_VISIBLE_DEVICES") == UUID
     assert one(await state())["needs_restart"] is False
     shell.close()
