@@ -294,9 +294,9 @@ class PolicyDoc(Strict):
     max_age: Time = 3 * 86400.0
     """A job that waits longer goes before all others of its class."""
     reserve: Annotated[int, Field(ge=0, le=200)] | Literal["auto", "off"] = "auto"
-    """Sessions for which batch leaves room, of the shapes that people use: a number; ``auto``: as
-    many as were enough for 99 of 100 sessions that came lately, on at most a quarter of the
-    GPUs, and none on fewer than 8; ``off``. Nobody is asked to leave for it."""
+    """Sessions for which batch leaves room, of the shapes that people use: a number; ``auto``:
+    twice as many as were enough for 99 of 100 sessions that came lately, on at most a quarter of
+    the GPUs, and none on fewer than 8; ``off``. Nobody is asked to leave for it."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
     """What becomes of the running jobs of users who were removed from the Hub: they finish, or
     they are cancelled. What such a user waits for is cancelled, and their sessions end."""

@@ -5,7 +5,8 @@ Sessions come and go within minutes, and batch gives nothing back before its Job
 does not count how many sessions there are, but how *deep* they dig: by how much what they
 took exceeds what was given back since, by them or by ended batch (a Lindley recursion). If
 batch always left R GPUs free, a session would find its GPUs at once where the depth is at
-most R. ``auto`` is the least R that was enough for 99 of 100 sessions that came lately.
+most R. ``auto`` is twice the least R that was enough for 99 of 100 sessions that came lately:
+what was just enough for those is too little as soon as more people come.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from .placement import Packing, fit
 
 ENOUGH = 0.99
 """Share of the sessions that ``auto`` is enough for."""
+SAFETY = 2
+"""``auto`` is so many times what was enough lately."""
 HALF_LIFE: Seconds = 86400.0
 """After so long a session that came counts half."""
 FORGOTTEN = 0.25
@@ -77,7 +80,7 @@ class Demand:
         if policy.reserve is not None:
             return self._like(min(policy.reserve, SESSIONS)) if policy.reserve else ()
         room = int(MOST * gpus * GPU_MILLI)
-        wanted = self._enough(now) * GPU_MILLI
+        wanted = SAFETY * self._enough(now) * GPU_MILLI
         if gpus < LEAST or not wanted:
             return ()
         total = sum(self.shapes.values())

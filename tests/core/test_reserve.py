@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpubroker.core.ledger import BOTH, Ledger
 from jupyter_gpubroker.core.model import Blocked, Job, Kind, Lease, Mode, Request, State, nodes_of
-from jupyter_gpubroker.core.reserve import ENOUGH, HALF_LIFE, Demand, room_for
+from jupyter_gpubroker.core.reserve import ENOUGH, HALF_LIFE, SAFETY, Demand, room_for
 
 from .worlds import World, ask, node, noticed, on, placed, policy
 
@@ -197,24 +197,24 @@ def enough(demand: Demand, gpus: int = 400, now: float = 0.0) -> int:
 def test_auto_is_enough_for_99_of_100_sessions_of_the_last_days() -> None:
     demand = seen(*[3] * 985, *[7] * 10, *[20] * 5)
     assert ENOUGH == 0.99
-    assert enough(demand) == 7
-    assert enough(seen(*[3] * 985, *[20] * 15)) == 20
+    assert enough(demand) == 7 * SAFETY
+    assert enough(seen(*[3] * 985, *[20] * 15)) == 20 * SAFETY
     later = 8 * HALF_LIFE
     seen(*[2] * 300, demand=demand, now=later)
-    assert enough(demand, now=later) == 3
+    assert enough(demand, now=later) == 3 * SAFETY
     assert enough(demand, now=later + 20 * HALF_LIFE) == 0
 
 
 def test_auto_is_the_most_of_a_few_sessions_until_they_are_two_days_old() -> None:
     demand = seen(1, 5)
-    assert enough(demand) == enough(demand, now=1.9 * HALF_LIFE) == 5
-    assert enough(demand, now=2.1 * HALF_LIFE) == 1
+    assert enough(demand) == enough(demand, now=1.9 * HALF_LIFE) == 5 * SAFETY
+    assert enough(demand, now=2.1 * HALF_LIFE) == SAFETY
     assert enough(demand, now=3.1 * HALF_LIFE) == 0
 
 
 def test_auto_is_nothing_where_nobody_came_and_on_few_gpus_and_at_most_a_quarter() -> None:
     assert enough(Demand()) == 0
-    assert [enough(seen(9), gpus) for gpus in (7, 8, 19, 20, 400)] == [0, 2, 4, 5, 9]
+    assert [enough(seen(9), gpus) for gpus in (7, 8, 19, 20, 400)] == [0, 2, 4, 5, 9 * SAFETY]
 
 
 def test_the_sessions_are_like_those_that_came() -> None:
@@ -222,8 +222,8 @@ def test_the_sessions_are_like_those_that_came() -> None:
     for request in (FOUR, ask(1), replace(ONE, time_limit=5.0), Request(gpu_milli=500)) * 5:
         demand.saw(None, session("s", request), 0.0)
     many = demand.sessions(AUTO, [node("node1", 400)], 0.0)
-    # 32.5 GPUs at most: 20 sessions of 1.625 GPUs.
-    assert [many.count(shape) for shape in (FOUR, ONE, Request(gpu_milli=500))] == [6, 11, 4]
+    # Twice 32.5 GPUs at most, rounded up: 41 sessions of 1.625 GPUs.
+    assert [many.count(shape) for shape in (FOUR, ONE, Request(gpu_milli=500))] == [11, 21, 9]
     assert demand.sessions(policy(reserve=3), [node("node1", 1)], 0.0) == (FOUR, ONE, ONE)
     assert demand.sessions(policy(reserve=0), [node("node1", 99)], 0.0) == ()
     assert Demand().sessions(policy(reserve=2), [node("node1", 99)], 0.0) == (ONE, ONE)
