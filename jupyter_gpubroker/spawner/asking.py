@@ -226,7 +226,7 @@ def words(job: JobOut) -> tuple[int, str]:
     if why is None:
         return 10, f"In the queue for {wants}."
     place = f"Position {why.position} in the queue" if why.position > 0 else "In the queue"
-    until = f"; not later than {_clock(why.until)}" if why.until else ""
+    until = f"; not later than {clock(why.until)}" if why.until else ""
     return 10, f"{place} for {wants}: {why.text}{until}."
 
 
@@ -234,11 +234,14 @@ def granted(job: JobOut, *, stops: bool = False) -> str:
     """What was granted, and until when; ``stops``: its server is stopped then."""
     assert job.lease is not None
     then = " Your server is stopped then." if stops else ""
-    return f"{job.request.words}: yours until {_clock(job.lease.expires)}.{then}"
+    return f"{job.request.words}: yours until {clock(job.lease.expires)}.{then}"
 
 
-def _clock(seconds: float) -> str:
-    return f"{strftime('%H:%M', localtime(seconds))} (the Hub's time)"
+def clock(seconds: float) -> str:
+    """The Hub's time of day, with the day where that is not today."""
+    then = localtime(seconds)
+    day = "" if then[:3] == localtime()[:3] else strftime("%d %b, ", then).lstrip("0")
+    return f"{day}{strftime('%H:%M', then)} (the Hub's time)"
 
 
 def refused(error: Exception) -> SpawnException:

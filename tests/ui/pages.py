@@ -11,6 +11,8 @@ from playwright.sync_api import Locator, Page, expect
 
 SENT = re.compile(r"\[(\*|\d+)\]")
 """The prompt of a cell that the kernel has, or has had."""
+UNTIL = re.compile(r"[Uu]ntil (\w+ \w+, )?\d\d:\d\d")
+"""Until when, with the day where that is not today: an hour from now may be tomorrow."""
 ALL_TEXTS = """() => {
   const canvas = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
   const paint = colour => {

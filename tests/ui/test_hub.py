@@ -17,7 +17,7 @@ from tests.until import until
 
 from .conftest import NewPage
 from .lab import ENDED, be_quiet
-from .pages import LabPage, SpawnForm, log_in
+from .pages import UNTIL, LabPage, SpawnForm, log_in
 
 pytestmark = [pytest.mark.hub, pytest.mark.timeout(600)]
 
@@ -148,7 +148,7 @@ def test_who_must_give_way_is_told_and_keeps_the_gpu_and_everybody_sees_the_reas
     sidebar.is_title("GPU leaves soon")
     expect(sidebar.row("ben")).not_to_contain_text("training")  # what others do is theirs
     expect(sidebar.row("ben")).to_contain_text("ana")
-    expect(sidebar.row("ben")).to_contain_text(re.compile(r"[Uu]ntil \d\d:\d\d"))
+    expect(sidebar.row("ben")).to_contain_text(UNTIL)
     expect(sidebar.device("node1", 0)).to_have_class(re.compile("gpub-colour-leaving"))
 
     page.toast.get_by_role("button", name="Keep", exact=True).click()

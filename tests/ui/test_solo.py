@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 from jupyter_gpubroker.client import Client
 
 from .lab import Lab, Person
-from .pages import LabPage
+from .pages import UNTIL, LabPage
 
 OpenLab = Callable[..., LabPage]
 
@@ -108,7 +108,7 @@ def test_a_request_that_does_not_fit_waits_with_its_reason_and_can_be_withdrawn(
     (row,) = [sidebar.row("you")]
     expect(row).to_have_class(re.compile("gpub-mod-mine"))
     expect(row.locator(".gpub-why")).not_to_be_empty()
-    expect(row).to_contain_text(re.compile(r"[Uu]ntil \d\d:\d\d"))
+    expect(row).to_contain_text(UNTIL)
 
     sidebar.press("Stop waiting")
     expect(sidebar.my_gpu).to_contain_text("You have no GPU.")
