@@ -20,9 +20,9 @@ from .columns import BOTH, NOW, NOWHERE, SOON, Amount, Claim, Column, View
 from .lending import lending
 from .model import (
     GPU_MILLI,
-    Brand,
     Device,
     Job,
+    Layout,
     Lease,
     Node,
     Placement,
@@ -79,12 +79,8 @@ class NodeRoom:
     memory: Amount | None
     index: int
     """Among the rooms of the Ledger."""
-    islands: tuple[int, ...]
-    """The island of each device, counted from 0."""
-    kinds: tuple[tuple[tuple[Brand, tuple[int, ...]], ...], ...]
-    """For each island the indexes of its devices by Brand."""
-    gpus: int
-    """How many of its devices are no MIG slices."""
+    layout: Layout
+    """Of its devices."""
 
     def frees(self, view: View) -> tuple[int, ...]:
         """Free milli of each device: ``Amount.free`` written out, for it is asked most of all."""
@@ -100,7 +96,7 @@ class NodeRoom:
 
     def whole(self, frees: Sequence[int]) -> int:
         """How many GPUs are free if these milli of its devices are; no slices."""
-        if self.gpus < len(frees):
+        if self.layout.gpus < len(frees):
             frees = [f for f, room in zip(frees, self.devices, strict=True) if not room.device.mig]
         return frees.count(GPU_MILLI)
 
@@ -149,14 +145,9 @@ class Ledger:
             )
         )
         """The usable nodes by name, their usable devices by index."""
-        kinds = [brand for room in self.rooms for each in room.kinds for brand, _ in each]
+        kinds = [brand for room in self.rooms for each in room.layout.kinds for brand, _ in each]
         self._brands = tuple(sorted(dict.fromkeys(kinds)))
         self._nodes = {room.node.name: room for room in self.rooms}
-        self._devices = {
-            (room.node.name, device.device.uuid): device
-            for room in self.rooms
-            for device in room.devices
-        }
         self.quotas = None if policy is None else lending(snapshot, policy)
         """``None`` = no queue has a quota."""
         self._starts: list[Seconds] = []
@@ -353,8 +344,10 @@ class Ledger:
         self, placement: Placement, request: Request | None
     ) -> Iterator[tuple[Amount, int]]:
         for share in placement:
-            device = self._devices.get((share.node, share.device))
-            if device is not None:
+            room = self._nodes.get(share.node)
+            place = None if room is None else room.layout.places.get(share.device)
+            if room is not None and place is not None:
+                device = room.devices[place]
                 yield device.milli, share.milli
                 yield device.memory, share.memory_mib
         if request is None or not (request.cpu_milli or request.host_memory_mib):
@@ -394,28 +387,19 @@ def leased(snapshot: Snapshot) -> list[Job]:
 
 
 def _room(node: Node, index: int) -> NodeRoom:
-    devices = [device for device in node.devices if device.usable]
-    devices.sort(key=lambda device: (device.index, device.uuid))
-    numbers = sorted({device.island for device in devices})
-    islands = tuple(numbers.index(device.island) for device in devices)
-    kinds: list[dict[Brand, list[int]]] = [{} for _ in numbers]
-    for place, device in enumerate(devices):
-        kinds[islands[place]].setdefault(device.brand, []).append(place)
+    layout = node.layout
     return NodeRoom(
         node=node,
         devices=tuple(
-            DeviceRoom(device, Amount(GPU_MILLI, index), Amount(device.memory_mib, index))
-            for device in devices
+            [
+                DeviceRoom(device, Amount(GPU_MILLI, index), Amount(device.memory_mib, index))
+                for device in layout.devices
+            ]
         ),
         cpu=Amount(node.cpu_milli, index) if node.cpu_milli else None,
         memory=Amount(node.host_memory_mib, index) if node.host_memory_mib else None,
         index=index,
-        islands=islands,
-        kinds=tuple(
-            tuple((brand, tuple(places)) for brand, places in sorted(brands.items()))
-            for brands in kinds
-        ),
-        gpus=sum(not device.mig for device in devices),
+        layout=layout,
     )
 
 

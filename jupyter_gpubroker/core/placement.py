@@ -239,7 +239,7 @@ class _Here(NamedTuple):
 
     def islands(self, chosen: Chosen) -> Sequence[int]:
         """Each once."""
-        return list(dict.fromkeys([self.room.islands[index] for index in chosen]))
+        return list(dict.fromkeys([self.room.layout.islands[index] for index in chosen]))
 
 
 class Look:
@@ -276,7 +276,7 @@ class Look:
         if not room.hosts(request, self._view):
             return None
         wanted: Sequence[int] = range(len(frees))
-        if request.flavors or room.gpus < len(frees):
+        if request.flavors or room.layout.gpus < len(frees):
             wanted = [index for index in wanted if self.ask.wants(room.devices[index].device)]
         fars = (
             [_ANY] * len(frees) if plain else [self._far(room, device) for device in room.devices]
@@ -290,7 +290,7 @@ class Look:
         shares = self._shares(here) if self._request.shared else ((),)
         tries = (self._wholes(here, share) for share in shares)
         found = (each for each in tries if each is not None and here.has(each, pinned))
-        if len(here.room.kinds) == 1:
+        if len(here.room.layout.kinds) == 1:
             return next(found, None)
         return min(found, key=lambda each: (here.far(each), len(here.islands(each))), default=None)
 
@@ -303,7 +303,7 @@ class Look:
         if len(free) < gpus:
             return None
         free.sort(key=here.fars.__getitem__)
-        if len(here.room.kinds) == 1:
+        if len(here.room.layout.kinds) == 1:
             return (*share, *free[:gpus])
         chosen = (*share, *[i for i in free if here.fars[i] != _ANY][:gpus])
         while len(chosen) < gpus + len(share):
@@ -318,7 +318,7 @@ class Look:
         used = here.islands(chosen)
         islands: dict[int, Chosen] = {}
         for index in left:
-            island = here.room.islands[index]
+            island = here.room.layout.islands[index]
             islands[island] = (*islands.get(island, ()), index)
 
         def rank(island: int) -> tuple[bool, bool, int, int, int]:
@@ -339,7 +339,7 @@ class Look:
             milli = request.share_milli(room.device.memory_mib)
             if milli <= free and _share_memory(room.device, request) <= room.memory.free(view):
                 # Of devices of which as much is free the first one stands for all.
-                key = here.fars[index], here.room.islands[index], room.device.brand, free
+                key = here.fars[index], here.room.layout.islands[index], room.device.brand, free
                 alike.setdefault(key, index)
         if len(alike) < 2:
             return [(index,) for index in alike.values()]
@@ -366,7 +366,7 @@ class Look:
             lost=self._lost(here, chosen),
             opened=opened,
             around=self._free(here, islands),
-            free=self._free(here, range(len(room.kinds))),
+            free=self._free(here, range(len(room.layout.kinds))),
             node=room.node.name,
             engine=room.node.engine,
             chosen=tuple([room.devices[index] for index in chosen]),
@@ -375,8 +375,8 @@ class Look:
     def _free(self, here: _Here, islands: Collection[int]) -> int:
         """What is free of these islands, in the unit of ``Spot.around``."""
         frees = here.frees
-        if len(islands) < len(here.room.kinds):
-            of = here.room.islands
+        if len(islands) < len(here.room.layout.kinds):
+            of = here.room.layout.islands
             frees = tuple([free for index, free in enumerate(frees) if of[index] in islands])
         if self._request.gpus and self._market is None:
             return frees.count(GPU_MILLI)
@@ -415,7 +415,7 @@ def _by_brand(room: NodeRoom, frees: Sequence[int]) -> Free:
     return tuple(
         [
             tuple([(brand, tuple(sorted([frees[i] for i in those]))) for brand, those in kinds])
-            for kinds in room.kinds
+            for kinds in room.layout.kinds
         ]
     )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 GPU_MILLI = 1000
@@ -293,6 +294,42 @@ class Device:
 
 
 @dataclass(frozen=True, slots=True)
+class Layout:
+    """How the usable devices of a node lie, in the order of their indexes."""
+
+    devices: tuple[Device, ...]
+    places: Mapping[str, int]
+    """Where each is among them, by UUID."""
+    islands: tuple[int, ...]
+    """The island of each device, counted from 0."""
+    kinds: tuple[tuple[tuple[Brand, tuple[int, ...]], ...], ...]
+    """For each island the places of its devices by Brand."""
+    gpus: int
+    """How many are no MIG slices."""
+
+    @classmethod
+    def of(cls, devices: Iterable[Device]) -> Layout:
+        """That of these, less the unusable ones."""
+        usable = [device for device in devices if device.usable]
+        usable.sort(key=lambda device: (device.index, device.uuid))
+        numbers = sorted({device.island for device in usable})
+        islands = tuple(numbers.index(device.island) for device in usable)
+        kinds: list[dict[Brand, list[int]]] = [{} for _ in numbers]
+        for place, device in enumerate(usable):
+            kinds[islands[place]].setdefault(device.brand, []).append(place)
+        return cls(
+            devices=tuple(usable),
+            places={device.uuid: place for place, device in enumerate(usable)},
+            islands=islands,
+            kinds=tuple(
+                tuple((brand, tuple(places)) for brand, places in sorted(brands.items()))
+                for brands in kinds
+            ),
+            gpus=sum(not device.mig for device in usable),
+        )
+
+
+@dataclass(frozen=True)  # without slots, so that it can keep its layout
 class Node:
     """A machine as its engine reports it. Identity is (name, boot)."""
 
@@ -305,6 +342,11 @@ class Node:
     usable: bool = True
     """False: drained, fenced or lost; nothing new is placed there."""
     note: str = ""
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Found once: it is asked for in every cycle and changes with the node alone."""
+        return Layout.of(self.devices)
 
 
 @dataclass(frozen=True, slots=True)
