@@ -49,7 +49,7 @@ def report(played: Played) -> dict[str, Any]:
             "waits": spread(item.wait for item in cells),
         },
         "makespan_s": _makespan(played),
-        "allocation": _use(played.levels, capacity, lambda level: level.leased),
+        "allocation": _use(played.levels, capacity, lambda level: sum(level.leased.values())),
         "utilisation": _use(played.levels, capacity, lambda level: level.active),
         "fragmentation": {
             "mean": _mean(played.fragmentation),
@@ -187,31 +187,36 @@ def _use(levels: Sequence[Level], capacity: int, of: Callable[[Level], int]) -> 
     }
 
 
-def _over_time(levels: Sequence[Level], capacity: int) -> list[dict[str, float]]:
-    """Means over equal parts of the time."""
+def _over_time(levels: Sequence[Level], capacity: int) -> list[dict[str, Any]]:
+    """Means over equal parts of the time; what is in use as shares of all GPUs."""
     if len(levels) < 2 or levels[-1].time <= levels[0].time:
         return []
     first, width = levels[0].time, (levels[-1].time - levels[0].time) / BUCKETS
-    sums = [[0.0, 0.0, 0.0] for _ in range(BUCKETS)]
+    edges = [*(first + index * width for index in range(BUCKETS)), levels[-1].time]
+    classes = sorted(levels[-1].leased)
+    sums = [[0.0] * (2 + len(classes)) for _ in range(BUCKETS)]
+    index = 0
     for level, after in pairwise(levels):
         time = level.time
+        values = (level.active, level.waiting, *(level.leased.get(name, 0) for name in classes))
         while time < after.time:
-            index = min(BUCKETS - 1, int((time - first) / width))
-            until = (
-                after.time if index == BUCKETS - 1 else min(after.time, first + (index + 1) * width)
-            )
-            until = until if until > time else after.time
-            for position, value in enumerate((level.leased, level.active, level.waiting)):
+            until = min(after.time, edges[index + 1])
+            for position, value in enumerate(values):
                 sums[index][position] += value * (until - time)
             time = until
+            index += until == edges[index + 1]
+    all_of_it = width * capacity
     return [
         {
             "from_s": first + index * width,
-            "allocated": leased / width / capacity,
-            "active": active / width / capacity,
+            "allocated": sum(leased) / all_of_it,
+            "allocated_by_class": {
+                name: value / all_of_it for name, value in zip(classes, leased, strict=True)
+            },
+            "active": active / all_of_it,
             "waiting": waiting / width,
         }
-        for index, (leased, active, waiting) in enumerate(sums)
+        for index, (active, waiting, *leased) in enumerate(sums)
     ]
 
 

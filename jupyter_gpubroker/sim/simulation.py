@@ -60,7 +60,8 @@ class Level:
     """What was in use from one time to the next, in milli-GPU."""
 
     time: Seconds
-    leased: int
+    leased: Mapping[str, int]
+    """Class -> what its jobs and sessions held."""
     active: int
     waiting: int
     """Jobs and sessions that waited."""
@@ -79,7 +80,8 @@ class Played:
     fragmentation: list[float] = field(default_factory=list)
     """Shares of what was free that the workload's mix could not have used."""
     end: Seconds = 0.0
-    leased: int = 0
+    leased: dict[str, int] = field(default_factory=dict)
+    """Class -> milli that its jobs and sessions hold at present."""
     running: int = 0
     cells: int = 0
     """Milli that cells use at present."""
@@ -198,7 +200,8 @@ class Run:
         after = (leased, leased if runs else 0)
         if leased:
             self._leases[job.id] = after
-        played.leased += after[0] - before[0]
+        held = played.leased.get(job.class_name, 0)
+        played.leased[job.class_name] = held + after[0] - before[0]
         played.running += after[1] - before[1]
 
     def _record(self, record: Record, job: Job, now: Seconds) -> None:
@@ -240,7 +243,7 @@ class Run:
         played, now = self.played, self.agenda.now - BEGINS
         alive = self.stage.world.alive.values()
         waiting = sum(job.state is State.QUEUED for job in alive)
-        level = Level(now, played.leased, played.running + played.cells, waiting)
+        level = Level(now, dict(played.leased), played.running + played.cells, waiting)
         if played.levels and played.levels[-1].time == now:
             played.levels[-1] = level
         else:

@@ -12,6 +12,8 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jupyter_gpubroker import policy
 from jupyter_gpubroker.app.commands.simulation import SimulateApp
@@ -97,6 +99,15 @@ def test_over_time_adds_up_to_the_whole() -> None:
     mean = sum(bucket["allocated"] for bucket in buckets) / len(buckets)
     assert mean == pytest.approx(made["allocation"]["mean"])
     assert max(bucket["waiting"] for bucket in buckets) > 0
+    for bucket in buckets:
+        assert bucket["allocated"] == pytest.approx(sum(bucket["allocated_by_class"].values()))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 10**5)), min_size=1, max_size=6))
+def test_no_part_of_the_time_shows_more_than_all_gpus(jobs: list[tuple[int, int]]) -> None:
+    rows = "".join(f"j{n},{at},1,2,{runs},200000\n" for n, (at, runs) in enumerate(jobs))
+    buckets = report(run(rows, nodes="node,gpus\nn,2\n"))["over_time"]
+    assert max(bucket["allocated"] for bucket in buckets) <= 1.000001
 
 
 def test_a_job_that_had_to_leave_goes_on_where_it_was_and_its_restart_costs_it_time() -> None:
@@ -402,20 +413,47 @@ def command(*argv: str) -> int:
 def test_the_command_reports_for_people_and_programs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert command(*ALL, "--plot", "use.svg") == 0
+    assert command(*ALL) == 0
     assert "30 submitted, 30 completed" in capsys.readouterr().out
-    picture = ElementTree.fromstring((folder / "use.svg").read_text())
-    assert len(picture.findall("{http://www.w3.org/2000/svg}polyline")) == 2
     assert command(*ALL, "--json", "--until", "100s", "--hold", "cell") == 0
     made = json.loads(capsys.readouterr().out)
     assert made["end_s"] == 100.0
+
+
+def test_what_was_played_is_drawn_as_svg_and_as_png(folder: Path) -> None:
+    for name in ("use.svg", "use.png", "again.svg"):
+        assert command(*ALL, "--plot", name) == 0
+    drawn = (folder / "use.svg").read_text()
+    assert ElementTree.fromstring(drawn).tag == "{http://www.w3.org/2000/svg}svg"
+    for said in ("batch", "interactive", "in use", "Jobs and sessions waiting", "time in minutes"):
+        assert f"<!-- {said} -->" in drawn, said
+    assert (folder / "again.svg").read_text() == drawn
+    assert (folder / "use.png").read_bytes().startswith(b"\x89PNG\r\n")
+
+
+def test_nothing_that_was_played_is_drawn_too(folder: Path) -> None:
+    (folder / "jobs.csv").write_text(JOBS + "j,0,1,8,5,600\n")
+    assert command("--nodes", "nodes.csv", "--jobs", "jobs.csv", "--plot", "use.svg") == 0
+    assert "<!-- GPUs allocated: 0 %, in use: 0 % -->" in (folder / "use.svg").read_text()
+
+
+def test_a_picture_without_matplotlib_is_refused_before_anything_is_played(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "jupyter_gpubroker.sim.plot", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # as where it is not installed
+    assert command(*ALL, "--plot", "use.svg") == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "pip install matplotlib" in shown.err
+    assert not (folder / "use.svg").exists()
 
 
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
         (("--nodes", "none.csv", "--jobs", "jobs.csv"), "file: none.csv cannot be read"),
-        ((*ALL, "--plot", "use.png"), "plot: use.png is not an .svg"),
+        ((*ALL, "--plot", "use.pdf"), "plot: use.pdf is neither .svg nor .png"),
         ((*ALL, "--attach-cost-s", "-1"), "attach-cost-s: -1 is out of range"),
         ((*ALL, "--restart-cost-s", "x"), "restart-cost-s: 'x' is not a number"),
         ((*ALL, "--until", "soon"), "until: 'soon' is not a duration"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ... import policy as policies
 from ...core.amounts import parse_duration
 from ...sim import planning, tables, workload
-from ...sim.plot import svg
 from ...sim.report import report, words
 from ...sim.simulation import play
 from ...wire import Refusal
@@ -65,12 +66,12 @@ class SimulateApp(Offline):
             "--restart-cost-s", default="0", metavar="S", help="of a job that had to leave its GPUs"
         )
         add("--seed", type=int, help="draw the order of what comes at one second")
-        add("--plot", metavar="FILE.svg", help="draw allocated and active GPUs over time")
+        add("--plot", metavar="FILE", help="draw it, as .svg or .png; takes the extra plot")
 
     def compute(self) -> tuple[dict[str, object], str]:
         """See ``Offline.compute``."""
         asked = self.args
-        picture = _picture(asked.plot)
+        draw = _painter(asked.plot)
         policy = parse(asked.policy) if asked.policy else policies.default()
         files = workload.Files(
             nodes=(asked.nodes, read(asked.nodes)),
@@ -86,8 +87,7 @@ class SimulateApp(Offline):
             seed=asked.seed,
         )
         made = report(play(workload.read(files, policy), policy, options))
-        if picture is not None:
-            picture.write_text(svg(made), "utf-8")
+        draw(made)
         return made, words(made)
 
 
@@ -102,12 +102,18 @@ def _seconds(name: str, text: str) -> float:
         raise Refusal(name, str(error)) from None
 
 
-def _picture(name: str | None) -> Path | None:
+def _painter(name: str | None) -> Callable[[Mapping[str, Any]], None]:
+    """What draws a report into that file; Refusal before hours are played in vain."""
     if name is None:
-        return None
+        return lambda _made: None
     path = Path(name)
-    if path.suffix != ".svg":
-        raise Refusal("plot", f"{name} is not an .svg", "only SVG can be drawn")
+    if path.suffix not in (".svg", ".png"):
+        raise Refusal("plot", f"{name} is neither .svg nor .png", "name it so")
     if not path.parent.is_dir():
         raise Refusal("plot", f"there is no folder {path.parent}")
-    return path
+    try:
+        from ...sim.plot import draw  # noqa: PLC0415 - matplotlib is an extra
+    except ImportError as error:
+        remedy = "pip install matplotlib"
+        raise Refusal("plot", f"there is no matplotlib to draw with ({error})", remedy) from None
+    return lambda made: draw(made, path)
