@@ -14,6 +14,7 @@ from ..core.model import (
     LEASED,
     LEAVING,
     TERMINAL,
+    Blocked,
     Class,
     Device,
     Holder,
@@ -44,7 +45,8 @@ from ..core.model import (
     check,
     nodes_of,
 )
-from ..core.reserve import Demand
+from ..core.quota import day_of
+from ..core.reserve import SESSIONS, Demand
 from ..core.schedule import schedule
 from .world import WORLD_MAX, JobDoc, NodeDoc, ReservedDoc, WorldDoc
 
@@ -96,9 +98,15 @@ class _Reader:
             jobs=jobs,
             usage=self._usage(),
             idle={id_: Idle(found.since, found.memory_mib) for id_, found in idle.items()},
-            memory_mib={id_: found.memory_mib for id_, found in idle.items()},
+            memory_mib={
+                each.id: each.used_mib if each.idle is None else each.idle.memory_mib
+                for each in self.doc.jobs
+                if each.used_mib or each.idle is not None
+            },
             quarantined=quarantined,
-            reserve=Demand().sessions(self.policy, self.nodes.values(), self.doc.now),
+            spent=self._spent(),
+            barred={each.id: _barred(each) for each in self.doc.jobs if each.barred},
+            reserve=self._reserve(),
         )
 
     def _wrong(self, path: Path, message: str, remedy: str = "") -> Refusal:
@@ -152,6 +160,12 @@ class _Reader:
             eligible=submitted if doc.eligible is None else doc.eligible,
             until=self.doc.now if doc.state in (State.HELD, State.PARKED) else None,
             shield_until=doc.shield_until or 0.0,
+            served=doc.served,
+            extended=doc.extended,
+            gpu_seconds=doc.gpu_seconds,
+            saved_at=doc.saved,
+            left_for=doc.left_for,
+            avoid=tuple(doc.avoid.items()),
         )
         if doc.kind is Kind.SESSION:
             job = self._session(job, doc, path)
@@ -210,11 +224,37 @@ class _Reader:
             if given != due:
                 must = "must say" if due else "has no"
                 raise self._wrong((*path, key), f"a job that is {doc.state} {must} {key}")
-        if doc.reserved is not None and doc.state is not State.QUEUED:
-            raise self._wrong((*path, "reserved"), f"nothing is reserved while it is {doc.state}")
-        runs = doc.kind is Kind.SESSION and doc.state is State.RUNNING
-        if doc.idle is not None and not runs:
-            raise self._wrong((*path, "idle"), "only a running session is judged idle")
+        waits, session = doc.state is State.QUEUED, doc.kind is Kind.SESSION
+        runs = doc.state is State.RUNNING
+        for key, given, may, must in (
+            ("reserved", doc.reserved is not None, waits, "nothing is reserved unless it waits"),
+            ("barred", bool(doc.barred), waits, "only who waits can be barred"),
+            (
+                "idle",
+                doc.idle is not None,
+                session and runs,
+                "only a running session is judged idle",
+            ),
+            (
+                "used_mib",
+                doc.used_mib > 0,
+                session and leased,
+                "only a session that has GPUs parks",
+            ),
+            ("used_mib", doc.used_mib > 0, doc.idle is None, "say it in idle"),
+            (
+                "saved",
+                doc.saved is not None,
+                leased and not session,
+                "only a batch job that has GPUs saves",
+            ),
+            ("left_for", bool(doc.left_for), not session, "only a batch job remembers it"),
+        ):
+            if given and not may:
+                raise self._wrong((*path, key), must)
+        for name in doc.avoid:
+            if name not in self.nodes:
+                raise self._wrong((*path, "avoid", name), f"{name} is not a node", self._names())
 
     def _session(self, job: Job, doc: JobDoc, path: Path) -> Job:
         park = ((StageName.PARK, PARK_S), (StageName.RESTART, job.terms.stop))
@@ -325,11 +365,47 @@ class _Reader:
             for index, each in enumerate(self.doc.usage)
         }
 
+    def _spent(self) -> Mapping[tuple[str, str, int], float]:
+        spent: dict[tuple[str, str, int], float] = {}
+        for index, each in enumerate(self.doc.spent):
+            queue = self._queue(each.queue, ("spent", index, "queue"))
+            day = day_of(self.doc.now if each.granted is None else each.granted)
+            key = (queue, each.user, day)
+            spent[key] = spent.get(key, 0.0) + each.gpu_seconds * GPU_MILLI
+        return spent
+
+    def _reserve(self) -> tuple[Request, ...]:
+        if self.doc.reserve and self.policy.reserve is not None:
+            raise self._wrong(("reserve",), "the policy says how many", "leave it out")
+        found: list[Request] = []
+        for index, each in enumerate(self.doc.reserve):
+            try:
+                shape = Request(
+                    gpus=each.gpus,
+                    gpu_milli=each.gpu_milli,
+                    memory_mib=each.memory_mib,
+                    flavors=each.flavors,
+                ).for_people()
+            except Refusal as wrong:
+                path = ("reserve", index, wrong.field)
+                raise self._wrong(path, wrong.message, wrong.remedy) from None
+            found += [shape] * each.sessions
+        if len(found) > SESSIONS:
+            raise self._wrong(("reserve",), f"are {len(found)} sessions, at most {SESSIONS}")
+        found.sort(key=lambda shape: (-shape.most_milli(), shape.words()))
+        return tuple(found) or Demand().sessions(self.policy, self.nodes.values(), self.doc.now)
+
     def _quarantined(self) -> Iterable[Quarantined]:
         for index, each in enumerate(self.doc.quarantined):
             shares = self._placement(each.placement, ("quarantined", index, "placement"))
             boots = {name: self.nodes[name].boot for name in nodes_of(shares)}
             yield Quarantined(shares, each.job, 1, boots, self.doc.now)
+
+
+def _barred(doc: JobDoc) -> Why:
+    """Sessions wait for their servers, batch where a broken policy was replaced."""
+    code = Blocked.SERVER if doc.kind is Kind.SESSION else Blocked.LIMIT
+    return Why(code, doc.barred)
 
 
 def as_json(snapshot: Snapshot, made: Plan) -> dict[str, Any]:

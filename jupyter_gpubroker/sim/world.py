@@ -12,14 +12,17 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from .. import policy as policies
+from ..core.leaving import LEFT_FOR_MAX
 from ..core.model import Kind, Reason, State
-from ..documents import Strict, Time
+from ..core.reserve import SESSIONS
+from ..documents import Strict, Time, TimeOrZero
 from ..policy import Name, PolicyDoc
 
 WORLD_MAX = 2**24
 """Characters of a world."""
 Count = Annotated[int, Field(ge=0, le=1_000_000)]
 Mib = Annotated[int, Field(ge=0, le=10**9)]
+Amount = Annotated[float, Field(ge=0)]
 Id = Annotated[str, Field(min_length=1, max_length=64)]
 
 
@@ -166,6 +169,22 @@ class JobDoc(Strict):
     """It is judged idle."""
     shield_until: float | None = None
     """Until then it is not asked to leave for another."""
+    served: TimeOrZero = 0.0
+    """How long it held GPUs in leases that ended; its time limit counts that."""
+    extended: TimeOrZero = 0.0
+    """What extensions added to its time limit."""
+    gpu_seconds: Amount = 0.0
+    """What it has had in leases that ended, as the order *attained* counts it."""
+    saved: float | None = None
+    """When the program of a running batch job said last that it saved its state."""
+    used_mib: Mib = 0
+    """GPU memory that a session which is not judged idle uses: parking would move it."""
+    left_for: Annotated[tuple[Id, ...], Field(max_length=LEFT_FOR_MAX)] = ()
+    """Batch jobs that a batch job had to leave for: it takes nothing back from them."""
+    avoid: dict[Id, float] = Field(default_factory=dict)
+    """Nodes that refused to start it, and until when they are not tried again."""
+    barred: Annotated[str, Field(max_length=200)] = ""
+    """Why a job that waits must not start now, whatever is free."""
     reserved: ReservedDoc | None = None
     """The last plan keeps that free for it: it keeps it while nothing is better."""
     server_up: bool = True
@@ -181,8 +200,36 @@ class UsageDoc(Strict):
     """Who."""
     queue: Name | None = None
     """In which queue, if not the default one."""
-    gpu_seconds: Annotated[float, Field(ge=0)]
+    gpu_seconds: Amount
     """Decayed to ``now``."""
+
+
+class SpentDoc(Strict):
+    """One of ``spent``: what leases that have ended count in budgets."""
+
+    user: Id
+    """Who."""
+    queue: Name | None = None
+    """In which queue, if not the default one."""
+    gpu_seconds: Amount
+    """How much."""
+    granted: float | None = None
+    """When they were granted, to the day; ``now``, if it is left out."""
+
+
+class ReserveDoc(Strict):
+    """One of ``reserve``: sessions that batch leaves room for, as those lately asked for it."""
+
+    sessions: Annotated[int, Field(ge=1, le=SESSIONS)] = 1
+    """How many of this shape."""
+    gpus: Count = 0
+    """Whole GPUs of each."""
+    gpu_milli: Annotated[int, Field(ge=0, lt=1000)] = 0
+    """Or one share of a GPU, in thousandths."""
+    memory_mib: Mib = 0
+    """Or one share by its GPU memory."""
+    flavors: tuple[Id, ...] = ()
+    """Any of these kinds of GPU."""
 
 
 class QuarantineDoc(Strict):
@@ -209,5 +256,9 @@ class WorldDoc(Strict):
     """All jobs and sessions that have not ended."""
     usage: tuple[UsageDoc, ...] = ()
     """Who has used how much lately."""
+    spent: tuple[SpentDoc, ...] = ()
+    """What counts in budgets already."""
+    reserve: tuple[ReserveDoc, ...] = ()
+    """Room for sessions, where the policy says ``auto``: what came lately is not known here."""
     quarantined: tuple[QuarantineDoc, ...] = ()
     """GPUs that nobody may have."""

@@ -129,6 +129,79 @@ quarantined: [{placement: [n2/7]}]
     assert made["why"]["absent"]["code"] == "server"
 
 
+# --- what a world can say must count: the same world with and without it gives two Plans ---
+
+RULES = """\
+now: 100000
+nodes: [{name: n1, gpus: 1}, {name: n2, gpus: 1}]
+policy:
+  default_queue: fair
+  queues:
+    fair: {}
+    poor: {budget: {gpu_hours: 2, per: 1-00:00:00}}
+    attained: {order: attained}
+    shortest: {order: shortest}
+  classes:
+    low: {kinds: [batch, session], time: {default: 1h, max: 2h}, yields_to: [high]}
+    high: {kinds: [batch], priority: 5, time: {default: 1h, max: 2h}}
+  levels: {first: 30m, factor: 2, aging: 0}
+"""
+WAIT = """\
+jobs:
+  - {id: a, nodes: 2, gpus: 1, queue: Q, submitted: 1 A}
+  - {id: b, nodes: 2, gpus: 1, queue: Q, submitted: 2 B}
+"""
+RUN = """\
+jobs:
+  - {id: a, gpus: 1, state: running, placement: [n1/0], granted: 99000 A}
+  - {id: b, gpus: 1, state: running, placement: [n2/0], granted: 99000 B}
+  - {id: c, gpus: 1, class: high C}
+"""
+SESSIONS = RUN.replace("gpus: 1, state", "kind: session, gpus: 1, state")
+
+
+def decided(text: str, said: dict[str, str]) -> str:
+    for mark in "ABC":
+        text = text.replace(f" {mark}}}", said.get(mark, "") + "}")
+    return json.dumps(plan(RULES + text))
+
+
+@pytest.mark.parametrize(
+    ("text", "mark", "word", "only_with_it"),
+    [
+        ("jobs: [{id: a, gpus: 1 A}]", "A", ", avoid: {n1: 100300}", '"node": "n2"'),
+        ("jobs: [{id: a, gpus: 1 A}]", "A", ", barred: not now", '"text": "not now"'),
+        (WAIT.replace("Q", "attained"), "A", ", gpu_seconds: 7200", '"place": [{"job": "b"'),
+        (WAIT.replace("Q", "shortest"), "B", ", served: 30m", '"place": [{"job": "b"'),
+        (WAIT.replace("Q", "shortest"), "A", ", extended: 1h", '"place": [{"job": "b"'),
+        (RUN, "A", ", saved: 99990", '"notices": [{"job": "b"'),
+        (RUN, "C", ", left_for: [a]", '"notices": [{"job": "b"'),
+        (SESSIONS, "A", ", used_mib: 1000", '"notices": [{"job": "b"'),
+    ],
+)
+def test_what_a_job_says_counts(text: str, mark: str, word: str, only_with_it: str) -> None:
+    assert only_with_it in decided(text, {mark: word})
+    assert only_with_it not in decided(text, {})
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("spent: [{user: user, queue: poor, gpu_seconds: 5000}]", "limit"),
+        ("spent: [{user: other, queue: poor, gpu_seconds: 5000}]", "limit"),
+        ("spent: [{user: user, queue: poor, gpu_seconds: 5000, granted: 80000}]", None),
+        ("spent: [{user: user, queue: attained, gpu_seconds: 5000}]", None),
+        ("reserve: [{gpus: 1}]", "reserve"),
+        ("reserve: [{gpu_milli: 500}, {sessions: 2, gpu_milli: 250}]", "reserve"),
+        ("", None),
+    ],
+)
+def test_budgets_and_room_for_sessions_are_told(word: str, code: str | None) -> None:
+    runs = "{id: r, gpus: 1, state: running, placement: [n2/0], queue: fair}"
+    made = plan(f"{RULES}{word}\njobs: [{runs}, {{id: a, gpus: 1, queue: poor}}]")
+    assert made["why"].get("a", {}).get("code") == code
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -153,6 +226,14 @@ quarantined: [{placement: [n2/7]}]
         ("user: bo,", "state: parked,", "jobs[2].state: a batch job is never parked"),
         ("user: bo,", "state: failed,", "jobs[2].state: b-2 has ended at line 10 (leave it out)"),
         ("user: bo,", "idle: {since: 1},", "jobs[2].idle: only a running session is judged idle"),
+        ("user: bo,", "left_for: [x], kind: session,", "jobs[2].left_for: only a batch job reme"),
+        ("user: bo,", "saved: 5,", "jobs[2].saved: only a batch job that has GPUs saves"),
+        ("user: bo,", "used_mib: 5,", "jobs[2].used_mib: only a session that has GPUs parks"),
+        ("s-1, kind", "s-1, used_mib: 5, kind", "jobs[0].used_mib: say it in idle at line 6"),
+        ("state: running, user: ana", "barred: x, state: running", "jobs[0].barred: only who wa"),
+        ("user: bo,", "avoid: {n3: 5},", "jobs[2].avoid.n3: n3 is not a node at line 10 (one of"),
+        ("jobs:", "reserve: [{sessions: 2}]\njobs:", "reserve[0].gpus: must be at least 1"),
+        ("jobs:", "spent: [{user: a, gpu_seconds: -1}]\njobs:", "spent[0].gpu_seconds: "),
         ("name: n2, gpus: 4", "name: n2", "nodes[1]: give its GPUs either as gpus: N or as dev"),
         ("name: n2", "name: n1", "nodes[1].name: n1 is there twice at line 4"),
         ("jobs:", "jobs: [", "world: not YAML at line"),
