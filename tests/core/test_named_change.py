@@ -15,6 +15,7 @@ from jupyter_gpubroker.core.model import (
     Holder,
     Kind,
     Queue,
+    Request,
     State,
     Why,
 )
@@ -145,6 +146,24 @@ def test_where_queues_have_quotas_as_well(seed: int, running: int, waiting: int)
         starts_by_what_is_named(copy(world), id_)
 
 
+@settings(
+    max_examples=20,
+    deadline=None,
+    phases=(Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(worlds(), st.lists(st.sampled_from((ask(1), ask(2), ask(0.5))), min_size=1, max_size=6))
+def test_who_waits_for_room_of_sessions_starts_without_that_rule(
+    world: World, room: list[Request]
+) -> None:
+    world.reserve = tuple(sorted(room, key=Request.most_milli, reverse=True))
+    settle(world)
+    for id_, why in world.plan().why.items():
+        if why.code is Blocked.RESERVE:
+            assert (why.rules, why.waits_for) == (("reserve",), ())
+            starts_by_what_is_named(copy(world), id_)
+
+
 # --- each kind of change --------------------------------------------------------------
 
 
@@ -188,6 +207,14 @@ def test_two_limits_and_people_on_the_gpus_are_named_together() -> None:
     )
     assert why.rules == ("classes.batch.running", "queues.default.running_gpus")
     assert sorted(why.waits_for) == ["bo", "r"]
+
+
+def test_room_for_sessions_names_the_rule_that_keeps_it() -> None:
+    world = World(reserve=(ask(1),)).add(node("node1", 2))
+    world.runs("r", on("node1/0"), kind=Kind.BATCH)
+    world.waits("x", ask(1))
+    why = named(world)
+    assert (why.code, why.rules, why.waits_for) == (Blocked.RESERVE, ("reserve",), ())
 
 
 def test_a_limit_that_is_smaller_than_the_job_names_only_the_rule() -> None:
