@@ -11,7 +11,7 @@ waits longer. In one of another order its users do not matter:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from .fairshare import Account, fair_tree
 from .model import Equals, Job, JobId, Order, Policy, Seconds, Snapshot, State
@@ -29,33 +29,35 @@ def order(snapshot: Snapshot, policy: Policy) -> list[Job]:
     Fair Tree rank, the order of the queue, age since eligible, submit time, id."""
     waiting = [job for job in snapshot.jobs.values() if job.state is State.QUEUED]
     ranks = fair_tree(accounts(waiting, snapshot, policy), policy.queues)
-    overdue = snapshot.now - policy.max_age
+    now, overdue = snapshot.now, snapshot.now - policy.max_age
     known: dict[tuple[str, str, str], Turn] = {}
     """What thousands of Jobs of one user, class and queue of order *fair* have in common."""
-
-    def turn(job: Job) -> Turn:
-        queue, user = _account(job.queue, job.user, policy)
-        return (
-            not is_promised(job),
-            -priority(job, policy),
-            job.reserved is None or not is_fair(queue, policy),
-            job.eligible > overdue,
-            ranks[queue, user],
-            "" if user else queue,
-            _own(job, snapshot.now, policy),
-        )
 
     def key(job: Job) -> tuple[Turn, Seconds, Seconds, JobId]:
         account = (job.class_name, job.queue, job.user)
         usual = job.reserved is None and job.eligible > overdue
         found = known.get(account) if usual else None
         if found is None:
-            found = turn(job)
+            found = turn(job, ranks, now, policy)
             if usual and is_fair(job.queue, policy):
                 known[account] = found
         return found, job.eligible, job.submitted, job.id
 
     return sorted(waiting, key=key)
+
+
+def turn(job: Job, ranks: Mapping[Account, int], now: Seconds, policy: Policy) -> Turn:
+    """What comes before the time since which a Job waits; ``ranks`` are those of Fair Tree."""
+    queue, user = _account(job.queue, job.user, policy)
+    return (
+        not is_promised(job),
+        -priority(job, policy),
+        job.reserved is None or not is_fair(queue, policy),
+        job.eligible > now - policy.max_age,
+        ranks[queue, user],
+        "" if user else queue,
+        _own(job, now, policy),
+    )
 
 
 def is_promised(job: Job) -> bool:

@@ -6,16 +6,20 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
+from random import Random
 from typing import Any
 
-from hypothesis import assume, given
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
+from jupyter_gpubroker.core.fairshare import fair_tree
+from jupyter_gpubroker.core.line import accounts, turn
 from jupyter_gpubroker.core.line import order as line_of
-from jupyter_gpubroker.core.model import Levels, Order, Queue
+from jupyter_gpubroker.core.model import Job, Levels, Order, Queue, State
 from jupyter_gpubroker.core.relations import remaining
 
-from .worlds import World, ask, policy
+from .random_worlds import worlds
+from .worlds import World, ask, on, policy
 
 
 def world(order: Order, **queue: Any) -> World:
@@ -97,3 +101,27 @@ def _score(some: World, id_: str) -> float:
     job = some.jobs[id_]
     waited = some.now - job.eligible - job.served
     return remaining(job, some.now, some.policy) - some.policy.levels.aging * waited
+
+
+@settings(max_examples=60, deadline=None, phases=(Phase.reuse, Phase.generate))
+@given(worlds(limits=False), st.randoms(use_true_random=False), st.booleans())
+def test_what_many_jobs_have_in_common_is_the_same_for_each_alone(
+    some: World, draw: Random, queues: bool
+) -> None:
+    some.policy = replace(some.policy, max_age=draw.choice((10.0, 990.0, inf)))
+    for id_ in [job.id for job in some.jobs.values() if job.state is State.QUEUED]:
+        if draw.random() < 0.8:  # few users: what is kept of one has to be right for another
+            some.put(replace(some.jobs[id_], user=draw.choice("ab")))
+        if queues:
+            some.put(replace(some.jobs[id_], queue=draw.choice(("default", "vision", "gone"))))
+        if draw.random() < 0.3:
+            some.reserves(id_, on("node0/0"), draw.choice((None, some.now + 60)))
+    snapshot = some.snapshot()
+    waiting = [job for job in some.jobs.values() if job.state is State.QUEUED]
+    ranks = fair_tree(accounts(waiting, snapshot, some.policy), some.policy.queues)
+
+    def alone(job: Job) -> tuple[Any, ...]:
+        own = turn(job, ranks, some.now, some.policy)
+        return own, job.eligible, job.submitted, job.id
+
+    assert line(some) == [job.id for job in sorted(waiting, key=alone)]
