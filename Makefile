@@ -41,6 +41,7 @@ bench: setup
 	.venv/bin/jupyter gpubroker bench b4 --json
 	.venv/bin/jupyter gpubroker bench b6 --json
 	$(if $(DATA),.venv/bin/jupyter gpubroker bench b1 --data $(DATA) --json)
+	$(if $(DATA),.venv/bin/jupyter gpubroker bench b2 --data $(DATA) --json)
 	$(if $(DATA),.venv/bin/jupyter gpubroker bench b3 --data $(DATA) --json)
 
 sim: .demo/stamp-package

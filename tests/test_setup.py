@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from _pytest.outcomes import Failed, Skipped
 
+from jupyter_gpubroker.app.commands.bench import BENCHMARKS, DATALESS
+
 from . import needs
 from .conftest import is_ours
 from .house.tree import ROOT
@@ -117,3 +119,11 @@ def test_warnings_are_errors_in_the_parts_that_are_all_ours() -> None:
     ours = ("tests/core/test_x.py", "tests/test_client.py", "tests/store/sql/test_x.py")
     assert all(is_ours(ROOT / path) for path in ours)
     assert not is_ours(ROOT / "tests/hub/test_x.py")
+
+
+def test_every_experiment_is_one_of_make_bench() -> None:
+    command = ["make", "--dry-run", "bench", "DATA=there"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    for id_ in BENCHMARKS:
+        data = "" if id_ in DATALESS else "--data there "
+        assert f"jupyter gpubroker bench {id_} {data}--json" in done.stdout, id_
