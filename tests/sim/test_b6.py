@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from jupyter_gpubroker import policy
 from jupyter_gpubroker.core.model import LEAVING, State
+from jupyter_gpubroker.core.schedule import schedule
 from jupyter_gpubroker.sim.benchmarks import b6
 from jupyter_gpubroker.sim.benchmarks.b6 import GPUS, POLICY, SHAPES, Crowd
 
@@ -53,6 +54,18 @@ def test_idle_sessions_are_asked_to_leave_and_do() -> None:
     assert asked
     made.goes_on()
     assert not {*asked} & {*made.jobs}
+
+
+def test_what_a_decision_keeps_free_is_known_to_the_next_one() -> None:
+    rules = policy.parse(POLICY)
+    for idle in (0.0, 0.3):
+        made = crowd(idle)
+        for _ in range(5):
+            made.decided(rules)
+            kept_free = dict(schedule(made.snapshot(), rules).reserve)
+            assert kept_free
+            assert {job.id: job.reserved for job in made.index.reserved.values()} == kept_free
+            made.goes_on()
 
 
 def test_the_table_has_a_row_for_each_size() -> None:

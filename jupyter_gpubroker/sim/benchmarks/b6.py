@@ -34,6 +34,7 @@ from ...core.model import (
     Placement,
     Policy,
     Request,
+    Reservation,
     Seconds,
     Share,
     Snapshot,
@@ -145,12 +146,20 @@ class Crowd:
             self._apply(job_id, e.Notify(notice))
         for job_id in plan.reprieve:
             self._apply(job_id, e.Reprieve())
+        self._reserve(dict(plan.reserve))
         for job_id, placement in plan.place:
             job = self.jobs[job_id]
             lease = self._lease(placement, job.attempt + 1, Mode.HOSTED, 3600.0)
             self._apply(job_id, e.Place(lease, job.terms, job.terms.start))
             self._apply(job_id, e.Started(lease.attempt))
         return 1000 * took
+
+    def _reserve(self, found: Mapping[JobId, Reservation]) -> None:
+        """What is kept free for those who wait is now this, as in the broker."""
+        for job_id in dict.fromkeys((*self.index.reserved, *found)):
+            job = self.jobs[job_id]
+            if job.state is State.QUEUED and job.reserved != found.get(job_id):
+                self._apply(job_id, e.Reserve(found.get(job_id)))
 
     def _apply(self, job_id: JobId, event: e.Event) -> None:
         self.index.put(advance(self.jobs[job_id], event, self.now)[0])
