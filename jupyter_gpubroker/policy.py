@@ -297,6 +297,9 @@ class PolicyDoc(Strict):
     """Sessions for which batch leaves room, of the shapes that people use: a number; ``auto``:
     twice as many as were enough for 99 of 100 sessions that came lately, on at most a quarter of
     the GPUs, and none on fewer than 8; ``off``. Nobody is asked to leave for it."""
+    parked_percent: Annotated[int, Field(ge=0, le=100)] = 50
+    """The most that parked sessions take of the host memory of a machine, in percent. A session
+    that does not fit keeps what needs none: its notebook and outputs."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
     """What becomes of the running jobs of users who were removed from the Hub: they finish, or
     they are cancelled. What such a user waits for is cancelled, and their sessions end."""
@@ -374,6 +377,7 @@ placement: fragmentation    # or best-fit
 half_life: 7d               # decay of the usage that fair share looks at
 max_age: 3d                 # who waits longer leads the class
 reserve: auto               # room that batch leaves for notebooks: auto, off, or a number of them
+parked_percent: 50          # of a machine's memory: the most that parked notebooks take
 
 classes:
   interactive:              # notebooks
@@ -439,6 +443,7 @@ def frozen(doc: PolicyDoc, revision: int = 0) -> Policy:
         reserve={"auto": None, "off": 0}[doc.reserve]
         if isinstance(doc.reserve, str)
         else doc.reserve,
+        parked_percent=doc.parked_percent,
         removed_users=doc.removed_users,
         levels=Levels(doc.levels.first, doc.levels.factor, doc.levels.aging),
     )

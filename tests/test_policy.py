@@ -92,24 +92,24 @@ def test_the_shipped_policy_is_one() -> None:
 
 WORDS = {
     ("grace: 120s", "grace: soon"): "classes.interactive.grace: 'soon' is not a duration"
-    " (for example 90s, 10m, 2h, 1-12:00:00) at line 15",
+    " (for example 90s, 10m, 2h, 1-12:00:00) at line 16",
     ("waiting: 5 ", "waiting: five "): "classes.interactive.waiting: must be a whole number,"
-    " got 'five' at line 20",
+    " got 'five' at line 21",
     ("waiting: 5 ", "waiting: 0 "): "classes.interactive.waiting: must be at least 1, got 0"
-    " at line 20",
+    " at line 21",
     ("[session]", "[notebook]"): "classes.interactive.kinds[0]: must be 'batch' or 'session',"
-    " got 'notebook' at line 11",
-    ("[session]", "session"): "classes.interactive.kinds: must be a list, got 'session' at line 11",
+    " got 'notebook' at line 12",
+    ("[session]", "session"): "classes.interactive.kinds: must be a list, got 'session' at line 12",
     ("{default: 2h, max: 8h}", "2h"): "classes.interactive.time: must be a mapping of keys,"
-    " got '2h' at line 12",
-    ("default: {}", "default: 3"): "queues.default: must be a mapping of keys, got 3 at line 32",
-    ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 31",
+    " got '2h' at line 13",
+    ("default: {}", "default: 3"): "queues.default: must be a mapping of keys, got 3 at line 33",
+    ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 32",
     ("half_life: 7d", "half_life: true"): "half_life: 'True' is not a duration"
     " (for example 90s, 10m, 2h, 1-12:00:00) at line 5",
     ("default: {}", "default: {budget: {gpu_hours: 9, per: 36h}}"): "queues.default.budget.per:"
-    " must be whole days, at most 30, for example 7d at line 32",
+    " must be whole days, at most 30, for example 7d at line 33",
     ("default: {}", "default: {budget: {gpu_hours: 9}}"): "queues.default.budget.per:"
-    " must be given at line 32",
+    " must be given at line 33",
     ("default: {}", "default: {cohort: lab}"): "policy: queues.default.cohort 'lab' is not one of"
     " cohorts (there are none)",
     ("default: {}", "default: {quota: {h100: {nominal: 2, lend: 1}}}"): "policy:"
@@ -120,6 +120,10 @@ WORDS = {
         "half_life: 7d",
         "cohorts: {a: {quota: {h100: {nominal: -1}}}}",
     ): "cohorts.a.quota.h100.nominal: must be at least 0, got -1 at line 5",
+    ("parked_percent: 50", "parked_percent: 101"): "parked_percent: must be at most 100, got 101"
+    " at line 8",
+    ("parked_percent: 50", "parked_percent: half"): "parked_percent: must be a whole number,"
+    " got 'half' at line 8",
     ("half_life: 7d", "groups: {phd: vision}"): "policy: groups.phd 'vision' is not one of queues",
 }
 

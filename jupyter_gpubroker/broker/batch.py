@@ -9,7 +9,7 @@ from math import inf
 
 from ..core import events as e
 from ..core.lifecycle import advance
-from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds, State
+from ..core.model import TERMINAL, Job, JobId, Quarantined, Seconds, StageName, State
 from ..core.quota import day_of, decayed
 from ..store import KEPT_S, Entry, LaunchRow, PolicyRow, Spent, Usage, Writes
 from .world import World
@@ -19,6 +19,7 @@ _NAMES: Mapping[type[e.Event], str] = {
     e.Reserve: "job.reserved",
     e.Notify: "job.noticed",
     e.Reprieve: "job.reprieved",
+    e.NoRoom: "job.park-skipped",
     e.Deadline: "job.deadline",
     e.Retune: "job.retuned",
     e.Prepared: "job.prepared",
@@ -89,6 +90,8 @@ class Batch:
         self.journal(actor, _NAMES[type(event)], after, told)
         if after.state in TERMINAL and before.state not in TERMINAL:
             self._ended(after)
+        if _begins_to_park(before, after) and (text := self.world.lacks_room(after)):
+            return self.apply(job_id, e.NoRoom(text), "broker")
         return after
 
     def put(self, job: Job) -> None:
@@ -193,6 +196,11 @@ class Batch:
         )
 
 
+def _begins_to_park(before: Job, after: Job) -> bool:
+    began = after.state is State.STOPPING and before.state is not State.STOPPING
+    return began and after.stages[0].name is StageName.PARK
+
+
 def _facts(before: Job, after: Job, event: e.Event) -> dict[str, object]:
     """What a reader of the journal wants to know of this transition."""
     facts: dict[str, object] = {"from": str(before.state), "attempt": after.attempt}
@@ -211,7 +219,7 @@ def _facts(before: Job, after: Job, event: e.Event) -> dict[str, object]:
         facts["kept"] = str(after.rung)
     if isinstance(event, e.Exited):
         facts |= {"code": event.code, "rank": event.rank}
-    if isinstance(event, e.Refused | e.Lost | e.RestoreFailed):
+    if isinstance(event, e.Refused | e.Lost | e.RestoreFailed | e.NoRoom):
         facts["text"] = event.text
     if after.outcome and after.outcome != before.outcome:
         facts["outcome"] = after.outcome

@@ -53,6 +53,8 @@ def judge(world: World, job: Job, now: Seconds) -> Judgement:
     after = limits.idle_busy if busy else limits.idle
     if now < ready:
         return Judgement(None, after, None if busy else since, ready)
+    if busy and world.lacks_room(job):
+        return Judgement(None, after)  # that rung has no room
     memory_mib = world.memory_mib.get(job.id, 0)
     facts = (
         f"{len(activity.kernels)} kernels, {len(busy)} sources of use still busy, "

@@ -20,8 +20,10 @@ from ..core.model import (
     Quarantined,
     Request,
     Seconds,
+    Snapshot,
     State,
 )
+from ..core.parked import lacks
 from ..core.quota import day_of
 from ..core.reserve import Demand
 from ..store import Loaded, PolicyRow, Spent, Usage
@@ -163,6 +165,12 @@ class World:
         """The Job's class; any, where a broken policy has been replaced by the default one."""
         classes = self.policy.classes
         return classes.get(job.class_name) or next(iter(classes.values()))
+
+    def lacks_room(self, job: Job) -> str:
+        """Why a session that leaves now cannot keep its GPU memory; empty if it can."""
+        jobs = {**self.sessions, **self.leases}
+        seen = Snapshot(0.0, self.nodes, jobs, memory_mib=self.memory_mib)
+        return lacks(job, seen, self.policy.parked_percent)
 
     def living(self) -> list[Job]:
         """Every Job that is not terminal."""

@@ -63,6 +63,13 @@ class Reprieve(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class NoRoom(Event):
+    """Its GPU memory does not fit in what is left of the host memory for what is parked."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Deadline(Event):
     """The Job's deadline passed."""
 

@@ -142,10 +142,16 @@ def stop_drained(job: Job, event: e.Deadline, now: Seconds) -> Result:
     return _stop(job, job.notice, now)
 
 
-def next_stage(job: Job, _event: e.Deadline, now: Seconds) -> Result:
+def next_stage(job: Job, _event: e.Event, now: Seconds) -> Result:
     """The stage did not bring the proof in time: the next one."""
     stages = job.stages[1:]
     return replace(job, stages=stages, until=now + stages[0].seconds), ()
+
+
+def skip_park(job: Job, event: e.NoRoom, now: Seconds) -> Result:
+    """There is no room for its GPU memory: the next rung, for this lease."""
+    below = tuple(rung for rung in job.terms.park if rung[0] is not StageName.PARK)
+    return next_stage(replace(job, terms=replace(job.terms, park=below)), event, now)
 
 
 def fence(job: Job, _event: e.Lost, now: Seconds) -> Result:

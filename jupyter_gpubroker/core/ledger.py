@@ -10,7 +10,7 @@ Reservation from ``then``. What is unusable or quarantined is in no column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf
@@ -22,6 +22,7 @@ from .model import (
     GPU_MILLI,
     Device,
     Job,
+    JobId,
     Layout,
     Lease,
     Node,
@@ -30,9 +31,11 @@ from .model import (
     Request,
     Seconds,
     Snapshot,
+    State,
     nodes_of,
     serves,
 )
+from .parked import Image, coming, images, most_mib
 
 __all__ = [
     "BOTH",
@@ -77,6 +80,8 @@ class NodeRoom:
     devices: tuple[DeviceRoom, ...]
     cpu: Amount | None
     memory: Amount | None
+    parked: Amount | None
+    """Host memory for what is parked, see ``parked``."""
     index: int
     """Among the rooms of the Ledger."""
     layout: Layout
@@ -134,10 +139,11 @@ class Ledger:
     """Free GPUs, CPUs and memory of one cycle. Every move is checked and can be undone."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy | None = None) -> None:
-        """Book every Lease and every quarantined Share in both columns. Without a policy there
-        are no quotas."""
+        """Book every Lease, every quarantined Share and every parked image in both columns.
+        Without a policy there are no quotas."""
+        percent = 100 if policy is None else policy.parked_percent
         self.rooms = tuple(
-            _room(node, index)
+            _room(node, index, percent)
             for index, node in enumerate(
                 snapshot.nodes[name]
                 for name in sorted(snapshot.nodes)
@@ -158,6 +164,10 @@ class Ledger:
             self._book(lease_of(job).placement, job.request, job.queue)
         for quarantined in snapshot.quarantined:
             self._book(quarantined.shares, None)
+        self._memory_mib = snapshot.memory_mib
+        self._images: Mapping[JobId, Claim] = {}
+        """What those will have parked who leave in this cycle."""
+        self._book_images(snapshot)
         for room in self.rooms:
             _settle(room)
 
@@ -168,6 +178,22 @@ class Ledger:
         if self.quotas is not None:
             for amount, need in self.quotas.amounts(placement, request, queue):
                 amount.move(-need, -need, 0)
+
+    def _book_images(self, snapshot: Snapshot) -> None:
+        for job in snapshot.jobs.values():
+            if not (job.kept or job.state is State.STOPPING):
+                continue
+            for image in images(job, snapshot):
+                for amount in self._hosting(image):
+                    amount.now -= image.mib
+                    amount.soon -= image.mib
+
+    def _hosting(self, image: Image) -> tuple[Amount, ...]:
+        """Where an image takes its host memory from; nothing where the node reports none."""
+        room = self._nodes.get(image.node)
+        if room is None or room.memory is None or room.parked is None:
+            return ()
+        return room.memory, room.parked
 
     def take(
         self, placement: Placement, request: Request, until: Seconds = inf, queue: str = ""
@@ -248,12 +274,32 @@ class Ledger:
             self._move(amount, 0, part, 0)
 
     def leave(self, job: Job) -> None:
-        """A Job with a Lease will leave: ``soon`` gets its Shares back."""
+        """A Job with a Lease will leave: ``soon`` gets its Shares back, and its image takes
+        host memory there if enough is left."""
+        image, left = self.image(job) or (None, 0)
         self._return(job, 1)
+        if image is None or image.mib > left:
+            return
+        claim = tuple((amount, image.mib) for amount in self._hosting(image))
+        for amount, mib in claim:
+            self._move(amount, 0, -mib, -mib)
+        self._images = {**self._images, job.id: claim}
 
     def stay(self, job: Job) -> None:
         """The inverse of ``leave``."""
+        if job.id in self._images:
+            for amount, mib in self._images[job.id]:
+                self._move(amount, 0, mib, mib)
+            self._images = {id_: it for id_, it in self._images.items() if id_ != job.id}
         self._return(job, -1)
+
+    def image(self, job: Job) -> tuple[Image, int] | None:
+        """What parking it would leave on its node, and how many MiB are left there for that
+        when all who leave have left; ``None`` = nothing, or there is no cap. What is being
+        parked already is booked."""
+        image = None if job.state is State.STOPPING else coming(job, self._memory_mib)
+        hosts = () if image is None else self._hosting(image)
+        return (image, min(amount.soon for amount in hosts)) if image and hosts else None
 
     def _return(self, job: Job, soon: int) -> None:
         lease = lease_of(job)
@@ -279,11 +325,12 @@ class Ledger:
     @contextmanager
     def trial(self) -> Iterator[Trial]:
         """What is done in the block is undone at its end, unless ``commit`` was called."""
-        trial, mark = Trial(), len(self._log)
+        trial, mark, parking = Trial(), len(self._log), self._images
         try:
             yield trial
         finally:
             if not trial.committed:
+                self._images = parking
                 while len(self._log) > mark:
                     amount, now, soon, then = self._log.pop()
                     amount.move(-now, -soon, -then)
@@ -386,8 +433,8 @@ def leased(snapshot: Snapshot) -> list[Job]:
     return sorted(found, key=lambda job: job.id)
 
 
-def _room(node: Node, index: int) -> NodeRoom:
-    layout = node.layout
+def _room(node: Node, index: int, percent: int) -> NodeRoom:
+    layout, most = node.layout, most_mib(node, percent)
     return NodeRoom(
         node=node,
         devices=tuple(
@@ -398,6 +445,7 @@ def _room(node: Node, index: int) -> NodeRoom:
         ),
         cpu=Amount(node.cpu_milli, index) if node.cpu_milli else None,
         memory=Amount(node.host_memory_mib, index) if node.host_memory_mib else None,
+        parked=None if most is None else Amount(most, index),
         index=index,
         layout=layout,
     )
@@ -409,7 +457,7 @@ def _settle(room: NodeRoom) -> None:
     for device in room.devices:
         assert device.milli.now >= 0, f"{device.device.uuid} is leased twice"
     memories = (device.memory for device in room.devices)
-    for amount in (*memories, room.cpu, room.memory):
+    for amount in (*memories, room.cpu, room.memory, room.parked):
         if amount is not None and amount.now < 0:
             amount.capacity -= amount.now
             amount.now = amount.soon = 0

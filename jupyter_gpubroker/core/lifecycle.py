@@ -24,6 +24,7 @@ from .model import (
     Mode,
     Reason,
     Seconds,
+    StageName,
     State,
     check,
 )
@@ -102,6 +103,10 @@ def _drains(job: Job, event: e.Notify) -> bool:
 
 def _may_resume(job: Job, event: e.Resume) -> bool:
     return event.person or job.parked_for is not Reason.TIME
+
+
+def _parks(job: Job, _event: Any) -> bool:
+    return job.stages[0].name is StageName.PARK
 
 
 def _more_stages(job: Job, _event: Any) -> bool:
@@ -236,6 +241,11 @@ def _stopping_rows() -> _Rows:
             stop,
             e.Deadline,
             _row(out.stopped_without_proof, "by reason; the shares are quarantined"),
+        ),
+        (
+            stop,
+            e.NoRoom,
+            _row(out.skip_park, "unchanged, next stage", _parks, "it is to be parked"),
         ),
         (stop, e.Notify, _row(out.merge_notice, "unchanged, merged")),
         (stop, e.Cancel, _row(out.merge(Reason.CANCEL), "unchanged, merged")),

@@ -9,7 +9,7 @@ cheapest set that makes room there, then the cheapest nodes.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import partial
 
@@ -25,13 +25,12 @@ from .model import (
     Placement,
     Policy,
     Reason,
-    Rung,
     Seconds,
     Snapshot,
-    StageName,
     State,
     nodes_of,
 )
+from .parked import Image, rung
 from .placement import Ask, Look, Packing, Spot, fit
 from .reclaim import Excess
 
@@ -72,11 +71,16 @@ class Victim:
     standing: Standing = NOTHING
     unsaved: float = 0.0
     """GPU-seconds of work that its program has not saved, as far as it tells."""
+    image: Image | None = None
+    """What it would have parked in host memory, where that has a cap."""
+    left_mib: int = 0
+    """Host memory left there for that."""
 
     @property
     def loss(self) -> int:
         """What a session loses by the rung that would apply; of a batch Job see ``unsaved``."""
-        return rung(self.job).loss if self.job.kind is Kind.SESSION else 0
+        room = self.image is None or self.image.mib <= self.left_mib
+        return rung(self.job, room).loss if self.job.kind is Kind.SESSION else 0
 
     @property
     def regret(self) -> Regret:
@@ -112,7 +116,7 @@ def cost(victims: Sequence[Victim]) -> Cost:
     asked = [victim for victim in victims if victim.told is Told.NOT_YET]
     return (
         max((victim.standing for victim in asked), default=NOTHING),
-        sum(victim.loss for victim in asked),
+        _losses(asked),
         sum(victim.memory_mib for victim in asked),
         sum(victim.unsaved for victim in asked),
         len(asked),
@@ -122,12 +126,16 @@ def cost(victims: Sequence[Victim]) -> Cost:
     )
 
 
-def rung(job: Job) -> Rung:
-    """What parking it keeps at best, by the first stage of its terms."""
-    if not job.terms.park:
-        return Rung.SERVER
-    first, _ = job.terms.park[0]
-    return {StageName.PARK: Rung.GPU_STATE, StageName.SAVE: Rung.VARIABLES}.get(first, Rung.SERVER)
+def _losses(victims: Sequence[Victim]) -> int:
+    """What they lose who leave together: the room for images is for the first ones by id."""
+    left: dict[str, int] = {}
+    total = 0
+    for victim in sorted(victims, key=lambda victim: victim.job.id):
+        node, mib = victim.image or ("", 0)
+        room = left.get(node, victim.left_mib)
+        total += replace(victim, left_mib=room).loss
+        left[node] = room - mib if mib <= room else room
+    return total
 
 
 def recallable(job: Job) -> bool:
@@ -331,7 +339,8 @@ def make_way(
     with ledger.trial():
         for victim in lenders:
             ledger.leave(victim.job)
-        others = [victim for victim in victims if victim not in lenders]
+        lent = dict.fromkeys(victim.job.id for victim in lenders)
+        others = [victim for victim in victims if victim.job.id not in lent]
         chosen = _cheapest_nodes(ledger, job, others, packing, considered, view)
     return minimal(ledger, job, [*lenders, *chosen], packing, view)
 
@@ -344,7 +353,7 @@ def _lenders(
     quotas, found = ledger.quotas, list[Victim]()
     if quotas is None:
         return found
-    kin = [victim for victim in victims if quotas.kin(job, victim.job)]
+    kin = _weighed(ledger, [victim for victim in victims if quotas.kin(job, victim.job)])
     with ledger.trial():
         for victim in sorted(kin, key=lambda victim: victim.regret):
             if quotas.wishes(job, view):
@@ -380,10 +389,16 @@ def _cheapest_nodes(
             closed.append((room, there))
     closed.sort(key=lambda item: (-item[0].milli(view), item[0].node.name))
     for room, there in closed[: max(considered, job.request.nodes)]:
-        offer = _cheapest(ledger, room, there, partial(look.at, room))
+        offer = _cheapest(ledger, room, _weighed(ledger, there), partial(look.at, room))
         if offer is not None:
             offers.append(offer)
     return _together(offers, job.request.nodes)
+
+
+def _weighed(ledger: Ledger, victims: Iterable[Victim]) -> list[Victim]:
+    """The same, with what is left for their images when all who leave have left."""
+    known = [(victim, ledger.image(victim.job)) for victim in victims]
+    return [v if it is None else replace(v, image=it[0], left_mib=it[1]) for v, it in known]
 
 
 def _could(room: NodeRoom, ask: Ask, victims: Sequence[Victim], view: View) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..broker.idleness import judge
 from ..broker.planning import usage
@@ -151,9 +151,16 @@ class View:
             deadline=notice.deadline,
             for_job=notice.for_job,
             for_user=None if taker is None else taker.user,
-            text=_notice_text(job, notice.reason, taker),
+            text=_notice_text(self._told(job), notice.reason, taker),
             can_keep=idle and _keeps_left(job) > 0,
         )
+
+    def _told(self, job: Job) -> Job:
+        """The same, but without a rung for which there will be no room."""
+        if job.state is not State.DRAINING or not self.world.lacks_room(job):
+            return job
+        park = tuple(rung for rung in job.terms.park if rung[0] is not StageName.PARK)
+        return replace(job, terms=replace(job.terms, park=park))
 
     def _why(self, job: Job) -> a.WhyOut | None:
         why = self.world.plan.why.get(job.id) if job.state in WAITING else None

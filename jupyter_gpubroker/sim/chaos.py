@@ -24,6 +24,8 @@ from .story import story
 BEGINS = 10_000.0
 FAULTY_S: Seconds = 250.0
 ACTS = 32
+HOSTS = (0, 1000, 2000, 3000, 5000)
+"""Host memory of the machines in MiB, for images of 250 to 2000: one seed in five has no cap."""
 TURNS_MAX = 2000
 REST_S: Seconds = 40 * 86400.0
 """Everything has ended by then; held jobs are cancelled after a month."""
@@ -61,7 +63,8 @@ class Play:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)  # noqa: S311 - no secret
         draw = self.random
-        machines = cluster(draw.randint(1, 3), draw.choice([2, 4]))
+        count, gpus = draw.randint(1, 3), draw.choice([2, 4])
+        machines = cluster(count, gpus, host_memory_mib=HOSTS[seed % len(HOSTS)])
         self.agenda = Agenda(BEGINS)
         self.engine = Engine(self.agenda, machines, usual=Work(20.0))
         text = document(draw)

@@ -379,7 +379,9 @@ class Engine:
         )
 
 
-def cluster(count: int, gpus: int, memory_mib: int = 1000) -> dict[str, Node]:
+def cluster(
+    count: int, gpus: int, memory_mib: int = 1000, host_memory_mib: int = 0
+) -> dict[str, Node]:
     """Machines ``node1`` … with so many GPUs of so much memory each."""
     return {
         f"node{n}": Node(
@@ -387,6 +389,7 @@ def cluster(count: int, gpus: int, memory_mib: int = 1000) -> dict[str, Node]:
             engine="sim",
             boot="b1",
             devices=tuple(Device(f"GPU-{n}-{g}", "sim", memory_mib, g) for g in range(gpus)),
+            host_memory_mib=host_memory_mib,
         )
         for n in range(1, count + 1)
     }

@@ -21,9 +21,11 @@ from ..core.model import (
     Lease,
     Placement,
     Share,
+    Snapshot,
     State,
     nodes_of,
 )
+from ..core.parked import most_mib, on_node
 from ..core.quota import decayed
 from ..store import Usage, Writes
 from .stage import Stage
@@ -49,6 +51,7 @@ class Safety:
         books = _books(stage)
         self._devices(stage, books)
         self._granted(stage, turn.writes, books)
+        _parked(stage)
         self._accounted(stage)
         self._charged(stage, turn.writes)
         self._journal(turn.writes)
@@ -169,6 +172,18 @@ def _books(stage: Stage) -> dict[Device, list[Share]]:
     for share in _held(stage):
         books.setdefault((share.node, share.device), []).append(share)
     return books
+
+
+def _parked(stage: Stage) -> None:
+    """What is parked of a machine's host memory, or being parked, is within its cap."""
+    world = stage.world
+    jobs = world.sessions
+    seen = Snapshot(stage.now, world.nodes, jobs, memory_mib=world.memory_mib)
+    for name, node in world.nodes.items():
+        most = most_mib(node, world.policy.parked_percent)
+        if most is not None:
+            there = on_node(jobs.values(), seen, name)
+            _demand(there <= most, f"{there} MiB are parked on {name}, at most {most} may be")
 
 
 def _held(stage: Stage) -> Iterable[Share]:

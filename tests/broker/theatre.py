@@ -21,8 +21,9 @@ LAUNCH = LaunchRow(("true",), {}, "/", "", torchrun=False)
 class Theatre(Stage):
     """Machines of four GPUs, the default policy, and servers that report only when told to."""
 
-    def __init__(self, count: int = 2) -> None:
-        engine = Engine(Agenda(1000.0), cluster(count, 4), usual=Work(30.0))
+    def __init__(self, count: int = 2, host_memory_mib: int = 0) -> None:
+        machines = cluster(count, 4, host_memory_mib=host_memory_mib)
+        engine = Engine(Agenda(1000.0), machines, usual=Work(30.0))
         self.servers: dict[str, Server] = {}
         super().__init__(engine, policy.default(), check=Safety())
         self.agenda.run(self.agenda.now)

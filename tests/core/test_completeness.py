@@ -110,13 +110,15 @@ def is_legal(world: World, job: Job, part: Placement) -> bool:
         if there.name in nodes_of(placement):
             cpu += other.request.cpu_milli
             host += other.request.host_memory_mib
+    host += sum(each.memory_mib for each in job.kept if each.node == there.name)
+    need = request.host_memory_mib
     pins = {uuid for each in job.kept for uuid in each.devices}
     return (
         there.usable
         and there.name not in dict(job.avoid)
         and (not pins or pins <= {share.device for share in part})
         and (not there.cpu_milli or cpu + request.cpu_milli <= there.cpu_milli)
-        and (not there.host_memory_mib or host + request.host_memory_mib <= there.host_memory_mib)
+        and (not there.host_memory_mib or not need or host + need <= there.host_memory_mib)
         and all(
             devices[share.device].usable
             and suits(request, devices[share.device])

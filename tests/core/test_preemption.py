@@ -28,6 +28,7 @@ from jupyter_gpubroker.core.model import (
     State,
     Terms,
 )
+from jupyter_gpubroker.core.parked import rung
 from jupyter_gpubroker.core.placement import Packing
 from jupyter_gpubroker.core.preemption import (
     Prey,
@@ -36,7 +37,6 @@ from jupyter_gpubroker.core.preemption import (
     cost,
     make_way,
     recallable,
-    rung,
 )
 from jupyter_gpubroker.core.relations import relation
 

@@ -101,6 +101,8 @@ class World:
     nodes: dict[str, Node] = field(default_factory=dict)
     jobs: dict[JobId, Job] = field(default_factory=dict)
     idle: dict[JobId, Idle] = field(default_factory=dict)
+    memory_mib: dict[JobId, int] = field(default_factory=dict)
+    """GPU memory that sessions use; of idle ones it is told with their idleness too."""
     usage: dict[tuple[str, str], float] = field(default_factory=dict)
     spent: dict[tuple[str, str, int], float] = field(default_factory=dict)
     quarantined: list[Quarantined] = field(default_factory=list)
@@ -178,7 +180,7 @@ class World:
     def idles(self, id_: str, placement: Placement, memory_mib: int = 1024, **more: Any) -> Job:
         """A running session that is judged idle, for ten minutes if ``idle_since`` is not given."""
         since = more.pop("idle_since", self.now - 600)
-        self.idle[id_] = Idle(since, memory_mib)
+        self.idle[id_], self.memory_mib[id_] = Idle(since, memory_mib), memory_mib
         return self.runs(id_, placement, **more)
 
     def drains(self, id_: str, placement: Placement, for_job: str | None, **more: Any) -> Job:
@@ -216,6 +218,7 @@ class World:
             usage=dict(self.usage),
             spent=dict(self.spent),
             idle=dict(self.idle),
+            memory_mib=dict(self.memory_mib),
             quarantined=tuple(self.quarantined),
             barred=dict(self.barred),
             reserve=self.reserve,

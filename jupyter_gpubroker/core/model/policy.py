@@ -162,6 +162,8 @@ class Policy:
     reserve: int | None = 0
     """Sessions that batch leaves room for; ``None`` = as many as came lately, see
     ``core.reserve``."""
+    parked_percent: int = 50
+    """The most that parked sessions take of the host memory of a node."""
     removed_users: RemovedUsers = RemovedUsers.FINISH
     levels: Levels = field(default_factory=Levels)
     nodes_considered: int = 64

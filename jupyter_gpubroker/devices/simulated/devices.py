@@ -14,7 +14,6 @@ from .spec import Spec
 from .watching import Watch
 from .world import FAULTS, Entry, World
 
-_PARKED_PERCENT = 50
 """How much of a node's host memory parked images may take, unless told otherwise."""
 
 
@@ -32,8 +31,8 @@ class SimulatedDevices:
     def __init__(self, root: Path, *, park_limit_mib: int | None = None) -> None:
         """Open the world at ``root``; DeviceError if there is none.
 
-        ``park_limit_mib`` caps what is parked on each node; default half of its
-        (simulated) host memory."""
+        ``park_limit_mib`` caps what is parked on each node; default its
+        (simulated) host memory: how much of it may be used is for the policy to say."""
         self._world = World(root)
         self._park_limit_mib = park_limit_mib
         self._watch: Watch | None = None
@@ -173,7 +172,7 @@ class SimulatedDevices:
         for node in self._world.nodes:
             limit = self._park_limit_mib
             if limit is None:
-                limit = node.host_memory_mib * _PARKED_PERCENT // 100
+                limit = node.host_memory_mib
             before = self._on_node(node, parked)
             more = self._on_node(node, moving)
             if more and before + more > limit:
