@@ -28,6 +28,7 @@ from .model import (
     Why,
     nodes_of,
 )
+from .parked import coming, images
 from .placement import Ask, Look, Packing, fit
 from .preemption import Prey
 from .quota import Limits
@@ -208,6 +209,23 @@ class Rooms:
     def fits_empty(self, job: Job) -> bool:
         """True if it would fit when everybody had left, but for quotas."""
         return fit(self._empty, job, BOTH, self.packing) is not None
+
+    def crowded(self, job: Job) -> tuple[list[Job], list[Job]]:
+        """Who has parked something, or will, and who holds something, on the first nodes where
+        it would fit if neither were there."""
+        if not job.request.host_memory_mib:
+            return [], []
+        snapshot, held = self.cycle.snapshot, [*self._leavings, *self._holdings]
+        able = self._able(self._empty, job)[: job.request.nodes]
+        names = [name for name in able if snapshot.nodes[name].host_memory_mib]
+        there = [o.job for o in held if any(share.node in names for share in o.placement)]
+        parked = [
+            other
+            for _, other in sorted(snapshot.jobs.items())
+            if other.id != job.id and any(each.node in names for each in images(other, snapshot))
+        ]
+        leave = [each.job for each in self._leavings if coming(each.job, snapshot.memory_mib)]
+        return [*parked, *(other for other in leave if other in there)], there
 
     def mended(self, job: Job) -> tuple[str, ...]:
         """Nodes that would have to be usable again, and their GPUs proven free, so that it

@@ -167,7 +167,12 @@ class Explainer:
         quotas = self._cycle.ledger.quotas
         if quotas is not None and quotas.governs(job.queue) and self._rooms.fits_empty(job):
             return self._quota(job)
-        return _impossible(self._rooms, job)
+        parked, there = self._rooms.crowded(job)
+        if not parked:
+            return _impossible(self._rooms, job)
+        # It takes the host memory that the job needs, and goes with no lease.
+        text = f"the memory that it needs beside its GPUs is taken by what {people(parked)} parked"
+        return Why(Blocked.FRAGMENTED, text, waits_for=_ids(parked, there))
 
     def _blocked(self, job: Job) -> Why:
         """It lacks GPUs."""

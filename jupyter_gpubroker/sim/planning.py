@@ -267,7 +267,8 @@ class _Reader:
             attach=True,
             holder=holder,
         )
-        if doc.parked_on is not None and doc.state in (State.QUEUED, State.PARKED):
+        waits = doc.state in (State.QUEUED, State.PARKED, State.STARTING)
+        if doc.parked_on is not None and waits:
             node = self.nodes.get(doc.parked_on.node)
             if node is None:
                 where = (*path, "parked_on", "node")
@@ -280,6 +281,7 @@ class _Reader:
                 node.name,
                 node.boot,
                 doc.parked_on.devices,
+                doc.parked_on.memory_mib,
                 processes=(Process(1, 1),),
             )
             job = replace(job, kept=(kept,))

@@ -114,12 +114,14 @@ class IdleDoc(Strict):
 
 
 class ParkedDoc(Strict):
-    """``parked_on``: where the GPU memory of a waiting or parked session lies."""
+    """``parked_on``: where the GPU memory of a session that is parked, waits or starts lies."""
 
     node: Id
     """The node."""
     devices: tuple[Id, ...] = Field(min_length=1)
     """The GPUs that it left, and needs again."""
+    memory_mib: Mib = 0
+    """Host memory of the node that it takes."""
 
 
 class JobDoc(Strict):
@@ -178,7 +180,8 @@ class JobDoc(Strict):
     saved: float | None = None
     """When the program of a running batch job said last that it saved its state."""
     used_mib: Mib = 0
-    """GPU memory that a session which is not judged idle uses: parking would move it."""
+    """GPU memory that a session which is not judged idle uses: parking would move it; 0 = not
+    known, as much as it has."""
     left_for: Annotated[tuple[Id, ...], Field(max_length=LEFT_FOR_MAX)] = ()
     """Batch jobs that a batch job had to leave for: it takes nothing back from them."""
     avoid: dict[Id, float] = Field(default_factory=dict)

@@ -140,6 +140,20 @@ def test_a_job_that_needs_the_host_memory_waits_for_the_image_to_go() -> None:
     assert "large" in placed(world.plan())
 
 
+def test_who_is_kept_out_by_what_is_parked_alone_is_told_whose_it_is() -> None:
+    world = world_of(HOST, 100)
+    parks(world, "p", image("node1", 4000))
+    world.drains("q", on("node1/0"), None)
+    world.memory_mib["q"] = 1000
+    world.runs("other", on("node1/1"), kind=Kind.BATCH)
+    world.waits("large", ask(1, host_memory_mib=7000))
+    why = world.plan().why["large"]
+    assert why.text == "the memory that it needs beside its GPUs is taken by what p, q parked"
+    assert (why.code, sorted(why.waits_for)) == ("fragmented", ["other", "p", "q"])
+    world.remove(*why.waits_for)
+    assert "large" in placed(world.plan())
+
+
 def test_who_would_lose_the_gpu_memory_is_regretted_more() -> None:
     world = world_of(HOST, HOST, gpus=1)
     world.idles("large", on("node1/0"), 4000)

@@ -284,3 +284,38 @@ def test_the_command_prints_json_and_leaves_with_2_where_the_world_is_wrong(
     assert run("--json", "--world", str(file)) == 2
     assert json.loads(capsys.readouterr().err)["field"] == "then"
     assert run("--world", str(tmp_path / "none.yaml")) == 2
+
+
+def test_what_is_parked_takes_host_memory_and_another_session_is_asked() -> None:
+    text = """
+nodes:
+  - {name: n1, gpus: 2, memory_mib: MEMORY}
+  - {name: n2, gpus: 1, memory_mib: 200000}
+jobs:
+  - {id: first, kind: session, state: running, gpus: 1, placement: [n1/0],
+     granted: -9000, expires: 9000, idle: {since: -5000, memory_mib: 40000}}
+  - {id: second, kind: session, state: running, gpus: 1, placement: [n2/0],
+     granted: -9000, expires: 9000, idle: {since: -5000, memory_mib: 50000}}
+  - {id: parked, kind: session, state: parked, gpus: 1,
+     parked_on: {node: n1, devices: [n1/1], memory_mib: 70000}}
+  - {id: runs, kind: session, state: running, gpus: 1, placement: [n1/1],
+     granted: -9000, expires: 9000, used_mib: 1}
+  - {id: job, gpus: 1}
+"""
+    asked = {
+        memory: [notice["job"] for notice in plan(text.replace("MEMORY", memory))["notices"]]
+        for memory in ("0", "200000", "220000")
+    }
+    assert asked == {"0": ["first"], "200000": ["second"], "220000": ["first"]}
+
+
+def test_a_session_that_starts_has_its_image_until_it_runs() -> None:
+    text = """
+nodes: [{name: n1, gpus: 2, memory_mib: 10000}]
+jobs:
+  - {id: back, kind: session, state: starting, gpus: 1, placement: [n1/0],
+     parked_on: {node: n1, devices: [n1/0], memory_mib: 4000}}
+  - {id: job, gpus: 1, host_memory_mib: NEED}
+"""
+    assert placed(plan(text.replace("NEED", "6000"))) == {"job": ["n1/1"]}
+    assert placed(plan(text.replace("NEED", "6001"))) == {}
