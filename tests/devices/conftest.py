@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A simulated world in a folder of its own, and processes that hold memory in it."""
+"""A simulated world in a folder of its own, processes that hold memory in it, and a machine
+with the stubs of NVIDIA's libraries."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import pytest
 from jupyter_gpubroker.core.model import Share
 from jupyter_gpubroker.devices.simulated import SimulatedDevices
 
+from .machine import Machine, build
 from .talk import Talk
 
 GIB = 1024
@@ -52,3 +54,16 @@ def lab(short_tmp: Path) -> Iterator[Lab]:
     root = short_tmp / "world"
     with ExitStack() as stack:
         yield Lab(root, SimulatedDevices.create(root, "2x4:24GiB:sim-a100"), stack)
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the stub libraries, built once."""
+    return build(tmp_path_factory.mktemp("stub"))
+
+
+@pytest.fixture
+def machine(library: Path, tmp_path: Path) -> Iterator[Machine]:
+    """A machine with the libraries and, until something is said, no loaded driver."""
+    with ExitStack() as stack:
+        yield Machine(library, tmp_path / "world", stack)

@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,61 +13,14 @@ from jupyter_gpubroker.core.model import Share
 from jupyter_gpubroker.devices import DeviceError, processes
 from jupyter_gpubroker.devices.nvml import NvmlDevices, flavor_of
 
-from .. import needs
 from ..until import until
-from .talk import HERE, Talk
+from .machine import Machine
+from .talk import Talk
 
 H200 = "gpu 0 GPU-a NVIDIA_H200 144000 400"
 GPU_IS_LOST, MISMATCH, UNKNOWN = 15, 18, 999
 DOUBLE_BIT_ECC, XID, MIG_CONFIG = 2, 8, 256
 FELL_OFF, OF_A_PROGRAM = 79, 13
-
-
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the stub library, built once."""
-    folder = tmp_path_factory.mktemp("stub_nvml")
-    source = HERE / "stub_nvml" / "stub_nvml.c"
-    target = folder / "libnvidia-ml.so.1"
-    flags = ["-shared", "-fPIC", "-Wall", "-Werror", "-fvisibility=hidden"]
-    subprocess.run(
-        [needs.compiler(), *flags, f"-Wl,-soname,{target.name}", "-o", target, source], check=True
-    )
-    return folder
-
-
-@dataclass
-class Machine:
-    """A machine whose driver tells what ``says`` was called with."""
-
-    library: Path
-    world: Path
-    _open: ExitStack
-
-    def says(self, *lines: str) -> None:
-        """More lines of the stub's world."""
-        with self.world.open("a") as file:
-            file.write("".join(f"{line}\n" for line in lines))
-
-    def seer(self) -> Talk:
-        """A process that has looked at it once."""
-        environ = {"LD_LIBRARY_PATH": str(self.library), "STUB_NVML_WORLD": str(self.world)}
-        seer = self._open.enter_context(Talk("seer.py", environ))
-        seer.ask("reason")
-        return seer
-
-    def child(self, **environ: str) -> int:
-        """The pid of a living process with that environment."""
-        child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, env={**os.environ, **environ})
-        self._open.enter_context(child)  # leaving it closes the pipe, which ends cat
-        return child.pid
-
-
-@pytest.fixture
-def machine(library: Path, tmp_path: Path) -> Iterator[Machine]:
-    """A machine with the library and, until something is said, no loaded driver."""
-    with ExitStack() as stack:
-        yield Machine(library, tmp_path / "world", stack)
 
 
 def _only_node(seer: Talk) -> Any:
@@ -145,7 +94,7 @@ def test_gpus_that_nvlink_joins_are_an_island(machine: Machine) -> None:
     machine.says("nvlink 0 3", "nvlink 3 4", "nvlink 1 2", *(f"numa {n} 0" for n in range(5)))
     assert _islands(machine) == [0, 1, 1, 0, 0]
     seer = machine.seer()
-    machine.says(f"fail nvmlDeviceGetHandleByIndex_v2 3 {GPU_IS_LOST}")
+    machine.says("lost 3 1")
     assert [device["island"] for device in _devices(seer).values()] == [0, 1, 1, 0, 4]
 
 
@@ -176,7 +125,8 @@ def test_a_process_of_ours_is_told_with_its_owner(machine: Machine) -> None:
         list(processes.process_of(pid) or ()) for pid in (kernel, rank)
     ]
     assert _devices(seer)["GPU-a"]["usable"]
-    machine.says(f"proc GPU-a {kernel} gone", f"proc GPU-a {rank} gone")
+    machine.says(f"proc GPU-a {kernel} gone")
+    machine.ends(rank)
     assert seer.ask("usage") == []
 
 
@@ -192,7 +142,7 @@ def test_a_foreign_process_makes_only_its_device_busy(machine: Machine) -> None:
 
 def test_a_process_that_cannot_be_seen_still_uses_the_device(machine: Machine) -> None:
     hidden = 2**30
-    machine.says(H200, f"proc GPU-a {hidden} 300")
+    machine.says(H200, f"ghost GPU-a {hidden} 300")
     seer = machine.seer()
     assert not _devices(seer)["GPU-a"]["usable"]
     (use,) = seer.ask("usage")
@@ -204,14 +154,14 @@ def test_a_gpu_that_is_lost_stays_in_the_inventory_unusable(machine: Machine) ->
     ours = machine.child(GPUBROKER_JOB="b-7")
     machine.says(f"proc GPU-b {ours} 300")
     seer = machine.seer()
-    machine.says(f"fail nvmlDeviceGetHandleByIndex_v2 0 {GPU_IS_LOST}")
+    machine.says("lost 0 1")
     found = _devices(seer)
     assert [*found] == ["GPU-a", "GPU-b"]
     assert not found["GPU-a"]["usable"]
     assert "GPU is lost" in found["GPU-a"]["note"]
     assert found["GPU-b"]["usable"]
     assert [use["device"] for use in seer.ask("usage")] == ["GPU-b"]
-    machine.says("fail nvmlDeviceGetHandleByIndex_v2 0 0")
+    machine.says("lost 0 0")
     assert _devices(seer)["GPU-a"]["usable"]
 
 
