@@ -244,6 +244,8 @@ class View:
             index=device.index,
             flavor=device.flavor,
             memory_mib=device.memory_mib,
+            mig=device.mig,
+            island=device.island,
             usable=device.usable,
             note=device.note,
             free_milli=max(0, free) if node.usable and device.usable else 0,

@@ -167,6 +167,8 @@ class DeviceOut(Out):
     index: int
     flavor: str
     memory_mib: int
+    mig: bool = Field(description="a MIG slice: a job without flavors gets it only as memory")
+    island: int = Field(description="GPUs of a node with the same number lie close together")
     usable: bool
     note: str
     free_milli: int

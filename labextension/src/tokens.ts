@@ -155,6 +155,10 @@ export interface IDevice {
   index: number;
   flavor: string;
   memory_mib: number;
+  /** A MIG slice. */
+  mig: boolean;
+  /** GPUs of a node with the same number lie close together. */
+  island: number;
   usable: boolean;
   note: string;
   free_milli: number;

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,6 +197,20 @@ def test_nodes_show_every_device(line: Line) -> None:
     assert len(out.splitlines()) == 1 + 8
     assert out.count("bob") == 2
     assert len(line("nodes", "--json").json) == 2
+
+
+def test_nodes_tell_slices_and_what_lies_close_together(line: Line) -> None:
+    nodes = line.desk.world.nodes
+    first, *others = nodes["node1"].devices
+    odd = (replace(first, mig=True), *(replace(each, island=7) for each in others))
+    line.do(lambda: nodes.update(node1=replace(nodes["node1"], devices=odd)))
+    devices = line("nodes", "--json").json[0]["devices"]
+    told = [(device["mig"], device["island"]) for device in devices]
+    assert told == [(True, 0), *[(False, 7)] * 3]
+    rows = line("nodes").out.splitlines()
+    assert rows[0].split()[:4] == ["node", "gpu", "island", "flavor"]
+    assert (rows[1].split()[2], rows[2].split()[2]) == ("0", "7")
+    assert [row.endswith("MIG slice") for row in rows[1:3]] == [True, False]
 
 
 def test_a_broker_that_does_not_answer_is_3(

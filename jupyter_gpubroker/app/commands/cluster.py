@@ -34,7 +34,7 @@ def node_rows(nodes: Sequence[NodeOut]) -> views.Rows:
     """One line for each device, or for a node without one."""
     columns = [
         (name, lambda row, name=name: str(row[name]))
-        for name in ("node", "gpu", "flavor", "memory", "free", "users", "note")
+        for name in ("node", "gpu", "island", "flavor", "memory", "free", "users", "note")
     ]
     return views.Rows(_lines(nodes), columns, "No machine is known yet.")
 
@@ -43,18 +43,20 @@ def _lines(nodes: Sequence[NodeOut]) -> Iterator[dict[str, Any]]:
     for node in nodes:
         for device in node.devices:
             holders = " ".join(device.users)
+            slice_ = ("MIG slice",) if device.mig else ()
             leaving = [kind for kind in device.kinds if kind not in ("session", "batch")]
             yield {
                 "node": node.name,
                 "gpu": device.index,
+                "island": device.island,
                 "flavor": device.flavor,
                 "memory": f"{device.memory_mib / 1024:.0f} GiB",
                 "free": f"{device.free_milli / 1000:g}",
                 "users": holders,
-                "note": ", ".join(filter(None, (node.note, device.note, *leaving))),
+                "note": ", ".join(filter(None, (*slice_, node.note, device.note, *leaving))),
             }
         if not node.devices:
-            empty = dict.fromkeys(("gpu", "flavor", "memory", "free", "users"), "")
+            empty = dict.fromkeys(("gpu", "island", "flavor", "memory", "free", "users"), "")
             yield {"node": node.name, **empty, "note": node.note or "no GPU"}
 
 

@@ -128,6 +128,8 @@ export function device(part: Partial<IDevice> = {}): IDevice {
     index: 0,
     flavor: 'A100',
     memory_mib: 81920,
+    mig: false,
+    island: 0,
     usable: true,
     note: '',
     free_milli: 1000,
