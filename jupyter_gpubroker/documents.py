@@ -11,14 +11,22 @@ from dataclasses import dataclass
 from io import StringIO
 from typing import Annotated, Any, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+)
 from pydantic_core import ErrorDetails
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent
 
 from .core.amounts import parse_duration
-from .core.complaints import complaint, shown
+from .core.complaints import complaint, refuse_truth, shown
 from .core.model import Refusal
 
 M = TypeVar("M", bound=BaseModel)
@@ -52,6 +60,12 @@ class Strict(BaseModel):
 
     # The docstrings of keys are the reference of the document.
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, value: object, info: ValidationInfo) -> object:
+        refuse_truth(cls.model_fields[info.field_name or ""].annotation, value)
+        return value
 
 
 def read(text: str, model: type[M], name: str, longest: int) -> M:

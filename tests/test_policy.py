@@ -104,8 +104,7 @@ WORDS = {
     " got '2h' at line 13",
     ("default: {}", "default: 3"): "queues.default: must be a mapping of keys, got 3 at line 33",
     ("  default: {}", "  {}"): "queues: must not be empty, got an empty mapping at line 32",
-    ("half_life: 7d", "half_life: true"): "half_life: 'True' is not a duration"
-    " (for example 90s, 10m, 2h, 1-12:00:00) at line 5",
+    ("half_life: 7d", "half_life: true"): "half_life: must not be true or false at line 5",
     ("default: {}", "default: {budget: {gpu_hours: 9, per: 36h}}"): "queues.default.budget.per:"
     " must be whole days, at most 30, for example 7d at line 33",
     ("default: {}", "default: {budget: {gpu_hours: 9}}"): "queues.default.budget.per:"
@@ -205,3 +204,22 @@ def test_quotas_are_written_in_gpus() -> None:
     found = policy.parse(text)
     assert found.queues["default"].quota == {"h100": Quota(4000, borrow=2000)}
     assert found.cohorts["lab"].quota == {"*": Quota(1000)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("restarts: 3", "restarts: true", "classes.batch.restarts"),
+        ("  default: {}", "  default: {shares: true}", "queues.default.shares"),
+        ("  default: {}", "  default: {users: {ana: true}}", "queues.default.users"),
+        ("reserve: auto", "reserve: false", "reserve"),
+        ("half_life: 7d", "half_life: true", "half_life"),
+        ("classes:", "levels: {factor: true}\nclasses:", "levels.factor"),
+    ],
+)
+def test_true_is_no_number(old: str, new: str, field: str) -> None:
+    document = policy.DEFAULT_DOCUMENT.replace(old, new, 1)
+    assert document != policy.DEFAULT_DOCUMENT
+    with pytest.raises(Refusal, match="must not be true or false at line") as caught:
+        policy.parse(document)
+    assert caught.value.field == field

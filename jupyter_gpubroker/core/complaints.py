@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import get_args
 
 _MUST = {
     "int_parsing": "must be a whole number",
@@ -43,6 +44,30 @@ def complaint(kind: str, context: Mapping[str, object], otherwise: str, given: s
     empty = kind in ("too_short", "string_too_short") and context.get("min_length") == 1
     words = "must not be empty" if empty else _MUST[kind].format_map(context)
     return f"{words}, got {given}" if given else words
+
+
+def refuse_truth(annotation: object, value: object) -> None:
+    """ValueError where true or false stands in a field that has no room for it: to Python they
+    are the numbers 1 and 0, to people a mistake."""
+    if _is_true_or_false(value) and not _may_be_truth(annotation):
+        raise ValueError("must not be true or false")
+
+
+def _is_true_or_false(value: object) -> bool:
+    """It is, or one of what it holds."""
+    if isinstance(value, Mapping):
+        return any(map(_is_true_or_false, value.values()))
+    if isinstance(value, list | tuple):
+        return any(map(_is_true_or_false, value))
+    return isinstance(value, bool)
+
+
+def _may_be_truth(annotation: object) -> bool:
+    """True of what says bool, and of a model, which looks at its own fields."""
+    inner = get_args(annotation)
+    if inner:
+        return any(map(_may_be_truth, inner))
+    return annotation is bool or hasattr(annotation, "model_fields")
 
 
 def shown(given: object) -> str:

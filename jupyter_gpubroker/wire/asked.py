@@ -6,9 +6,18 @@ from __future__ import annotations
 import math
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+)
 
 from ..core.amounts import parse_duration, parse_memory, parse_share
+from ..core.complaints import refuse_truth
 from ..core.model import Kind, Refusal, Request, State
 
 CODE_MAX = 4 * 2**20
@@ -87,6 +96,12 @@ class In(BaseModel):
         allow_inf_nan=False,
         str_max_length=4096,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_numbers(cls, value: object, info: ValidationInfo) -> object:
+        refuse_truth(cls.model_fields[info.field_name or ""].annotation, value)
+        return value
 
 
 class Nothing(In):

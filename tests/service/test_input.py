@@ -36,6 +36,7 @@ SUBMITS: list[tuple[dict[str, Any], str]] = [
     ({"gpus": True}, "request.gpus"),
     ({"gpus": None}, "request.gpus"),
     ({"nodes": 0}, "nodes"),
+    ({"nodes": True}, "request.nodes"),
     ({"nodes": 10**30}, "request.nodes"),
     ({"nodes": 3}, "nodes"),
     ({"nodes": 2, "gpus": 0.5}, "nodes"),

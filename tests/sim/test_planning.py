@@ -209,6 +209,8 @@ def test_budgets_and_room_for_sessions_are_told(word: str, code: str | None) -> 
         ("gpus: 4, time_limit: 1h", "gpuz: 4", "jobs[2].gpuz: unknown key at line 10 (known keys:"),
         ("id: b-2", "id: b-1", "jobs[2].id: b-1 is there twice at line 10"),
         ("user: bo, gpus: 4", "user: bo", "jobs[2].gpus: must be at least 1"),
+        ("user: bo, gpus: 4", "gpus: true", "jobs[2].gpus: must not be true or false at line 10"),
+        ("now: 100000", "now: true", "now: must not be true or false at line 1"),
         ("user: bo, gpus: 4", "user: bo, cpu_milli: 1000", "jobs[2].gpus: must be at least 1"),
         ("1h}", "1 hour}", "jobs[2].time_limit: '1 hour' is not a duration (for example 90s"),
         ("[n1/0]", "[n1/9]", "jobs[0].placement[0]: 'n1/9' is not a GPU of this world at line 6"),
