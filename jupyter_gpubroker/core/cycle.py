@@ -32,11 +32,12 @@ from .model import (
 )
 from .on_demand import OnDemand
 from .placement import Ask, Packing, fit
-from .preemption import Prey, Told, Victim, Way, leaves_for, make_way, minimal, recallable
+from .preemption import Way, make_way, minimal
 from .quota import Limits, ends
 from .reclaim import borrows_more
 from .reserve import Reserve
 from .room import Holding, ShapeKey, end, opening, shape
+from .victims import Prey, Told, Victim, leaves_for, recallable
 
 
 class Failure(Enum):

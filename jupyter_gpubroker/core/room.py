@@ -30,9 +30,9 @@ from .model import (
 )
 from .parked import coming, images
 from .placement import Ask, Look, Packing, fit
-from .preemption import Prey
 from .quota import Limits
 from .reserve import Reserve
+from .victims import Prey
 
 ShapeKey = tuple[object, ...]
 

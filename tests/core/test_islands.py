@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import combinations
+from random import Random
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from jupyter_gpubroker.core.model import Device, Node, PlacementRule
 
 from .test_placement import devices, place
-from .worlds import MEMORY, World, ask, kept, node, on, policy
+from .worlds import MEMORY, World, ask, kept, node, noticed, on, policy
 
 BOTH_RULES = pytest.mark.parametrize("rule", list(PlacementRule))
 
@@ -109,3 +114,80 @@ def test_gpus_beside_those_with_parked_memory_come_from_their_island(rule: Place
     world = world_of(rule, isles("node1", 4, 4))
     job = world.session("s", ask(2), kept=(kept("node1", "node1/6"),))
     assert devices(world, job) == ["node1/6", "node1/4"]
+
+
+# --- who has to leave ---------------------------------------------------------------
+
+
+def idle_on(world: World, *devices: str, **more: float) -> None:
+    """One idle session on each, the later the less long idle."""
+    for index, device in enumerate(devices):
+        since = world.now - 900 + index
+        world.idles(device, on(device), 100, idle_since=since, **more)
+
+
+@BOTH_RULES
+def test_of_those_who_lose_the_same_the_ones_of_one_island_leave(rule: PlacementRule) -> None:
+    world = world_of(rule, isles("node1", 2, 2))
+    idle_on(world, "node1/0", "node1/2", "node1/1", "node1/3")
+    world.waits("x", ask(2))
+    assert noticed(without_islands(world).plan()) == ["node1/0", "node1/2"]
+    plan = world.plan()
+    assert noticed(plan) == ["node1/0", "node1/1"]
+    assert [share.device for share in dict(plan.promise)["x"]] == ["node1/0", "node1/1"]
+
+
+def test_an_island_of_another_node_is_better_than_those_who_are_idle_longer() -> None:
+    world = world_of(PlacementRule.BEST_FIT, isles("node1", 1, 1), isles("node2", 2))
+    idle_on(world, "node1/0", "node1/1", "node2/0", "node2/1")
+    world.waits("x", ask(2))
+    assert noticed(without_islands(world).plan()) == ["node1/0", "node1/1"]
+    assert noticed(world.plan()) == ["node2/0", "node2/1"]
+
+
+def test_nobody_loses_more_for_an_island_and_no_one_more_has_to_leave() -> None:
+    world = world_of(PlacementRule.BEST_FIT, isles("node1", 2, 2))
+    idle_on(world, "node1/0", "node1/2", "node1/1", "node1/3")
+    world.waits("x", ask(2))
+    for dear in ("node1/1", "node1/3"):
+        world.idles(dear, on(dear), 101)
+    assert noticed(world.plan()) == ["node1/0", "node1/2"]
+    world.remove("node1/3")  # one of its GPUs and one of the other island are enough
+    assert noticed(world.plan()) == ["node1/2"]
+    world.runs("node1/2", on("node1/2"))
+    world.idle.pop("node1/2")
+    assert noticed(world.plan()) == ["node1/0"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_no_set_loses_less_and_one_that_loses_as_little_is_not_left_out_for_its_island(
+    seed: int,
+) -> None:
+    draw = Random(seed)
+    world = world_of(PlacementRule.BEST_FIT, isles("node1", 2, 2, 4))
+    gpus = draw.randint(2, 4)
+    for device in world.nodes["node1"].devices:
+        match draw.choice(("idle", "idle", "idle", "busy", "free")):
+            case "idle":
+                mib, since = draw.choice((100, 100, 200)), world.now - draw.randint(0, 900)
+                world.idles(device.uuid, on(device.uuid), mib, idle_since=since)
+            case "busy":
+                world.runs(device.uuid, on(device.uuid))
+    busy = [job for job in world.jobs if job not in world.idle]
+
+    def loss(some: Iterable[Device]) -> tuple[int, int]:
+        gone = [world.idle[device.uuid] for device in some if device.uuid in world.idle]
+        return sum(idle.memory_mib for idle in gone), len(gone)
+
+    able = [device for device in world.nodes["node1"].devices if device.uuid not in busy]
+    sets = [(loss(some), len({d.island for d in some})) for some in combinations(able, gpus)]
+    assume(sets and min(sets)[0][1])  # it does not start without anybody leaving
+    world.waits("x", ask(gpus))
+    plan = world.plan()
+    where = [
+        device for device in able if device.uuid in {s.device for s in dict(plan.promise)["x"]}
+    ]
+    assert sorted(d.uuid for d in where if d.uuid in world.idle) == noticed(plan)
+    assert loss(where) == min(sets)[0]
+    assert (len({device.island for device in where}) == 1) == (min(sets)[1] == 1)

@@ -30,15 +30,9 @@ from jupyter_gpubroker.core.model import (
 )
 from jupyter_gpubroker.core.parked import rung
 from jupyter_gpubroker.core.placement import Packing
-from jupyter_gpubroker.core.preemption import (
-    Prey,
-    Told,
-    Victim,
-    cost,
-    make_way,
-    recallable,
-)
+from jupyter_gpubroker.core.preemption import cost, make_way
 from jupyter_gpubroker.core.relations import relation
+from jupyter_gpubroker.core.victims import Prey, Told, Victim, recallable
 
 from .random_worlds import worlds
 from .worlds import World, ask, node, noticed, on, placed, policy

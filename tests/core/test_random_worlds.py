@@ -25,9 +25,9 @@ from jupyter_gpubroker.core.model import (
     State,
 )
 from jupyter_gpubroker.core.placement import Packing, fit
-from jupyter_gpubroker.core.preemption import recallable
 from jupyter_gpubroker.core.relations import level, relation
 from jupyter_gpubroker.core.schedule import schedule
+from jupyter_gpubroker.core.victims import recallable
 
 from .random_worlds import worlds
 from .worlds import World, cpu_by_node, milli_by_device

@@ -23,7 +23,6 @@ from jupyter_gpubroker.core.model import (
     Reason,
     State,
 )
-from jupyter_gpubroker.core.preemption import Prey
 from jupyter_gpubroker.core.relations import (
     attained,
     circle,
@@ -35,6 +34,7 @@ from jupyter_gpubroker.core.relations import (
     words,
     yields,
 )
+from jupyter_gpubroker.core.victims import Prey
 
 from .random_worlds import worlds
 from .worlds import NOW, World, ask, node, on, policy

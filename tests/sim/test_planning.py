@@ -52,6 +52,21 @@ def test_gpus_of_one_island_go_together() -> None:
     assert placed(plan(f"nodes: [{node}]\njobs: [{{id: a, gpus: 2}}]"))["a"] == ["n1/0", "n1/2"]
 
 
+@pytest.mark.parametrize(
+    ("islands", "told"),
+    [("[[0, 1, 2, 3]]", ["s0", "s1"]), ("[[0, 2], [1, 3]]", ["s0", "s2"])],
+)
+def test_victims_that_lose_the_same_are_of_one_island(islands: str, told: list[str]) -> None:
+    jobs = "".join(
+        f"  - {{id: s{i}, kind: session, state: running, gpus: 1, placement: [n1/{i}],\n"
+        f"     granted: 95000, expires: 200000, idle: {{since: {99000 + i}, memory_mib: 100}}}}\n"
+        for i in range(4)
+    )
+    node = f"{{name: n1, gpus: 4, islands: {islands}}}"
+    made = plan(f"now: 100000\nnodes: [{node}]\njobs:\n{jobs}  - {{id: b, gpus: 2}}\n")
+    assert [notice["job"] for notice in made["notices"]] == told
+
+
 @pytest.mark.parametrize("islands", ["[[0, 1]]", "[[0, 1, 2], [2]]", "[[0, 1, 2, 3]]"])
 def test_each_gpu_is_in_one_island(islands: str) -> None:
     with pytest.raises(Refusal, match=r"nodes\[0\].*name each GPU, 0 to 2, in one of its islands"):
