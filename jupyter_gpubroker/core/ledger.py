@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from math import inf
 from typing import Any, Generic, TypeVar
 
@@ -341,7 +342,7 @@ class Ledger:
         cluster few, and no other can serve who wants GPUs."""
         frees = self.frees(view)
         answers = self.table(("open", view), lambda room: any(frees[room.index]))
-        return [index for index, answer in enumerate(answers) if answer]
+        return [*compress(range(len(answers)), answers)]
 
     def frees(self, view: View) -> list[tuple[int, ...]]:
         """Free milli of the devices of each room."""
