@@ -200,6 +200,7 @@ def test_nodes_show_every_device(line: Line) -> None:
 
 
 def test_nodes_tell_slices_and_what_lies_close_together(line: Line) -> None:
+    assert "island" not in line("nodes").out  # a column that says nothing
     nodes = line.desk.world.nodes
     first, *others = nodes["node1"].devices
     odd = (replace(first, mig=True), *(replace(each, island=7) for each in others))

@@ -31,10 +31,14 @@ class NodesApp(Command):
 
 
 def node_rows(nodes: Sequence[NodeOut]) -> views.Rows:
-    """One line for each device, or for a node without one."""
+    """One line for each device, or for a node without one; islands where any node has two."""
+    islands = any(
+        device.island != node.devices[0].island for node in nodes for device in node.devices
+    )
+    island = ("island",) if islands else ()
     columns = [
         (name, lambda row, name=name: str(row[name]))
-        for name in ("node", "gpu", "island", "flavor", "memory", "free", "users", "note")
+        for name in ("node", "gpu", *island, "flavor", "memory", "free", "users", "note")
     ]
     return views.Rows(_lines(nodes), columns, "No machine is known yet.")
 
