@@ -150,8 +150,13 @@ def next_stage(job: Job, _event: e.Event, now: Seconds) -> Result:
 
 def skip_park(job: Job, event: e.NoRoom, now: Seconds) -> Result:
     """There is no room for its GPU memory: the next rung, for this lease."""
+    return next_stage(below_park(job), event, now)
+
+
+def below_park(job: Job) -> Job:
+    """The same, but without the rung that keeps its GPU memory."""
     below = tuple(rung for rung in job.terms.park if rung[0] is not StageName.PARK)
-    return next_stage(replace(job, terms=replace(job.terms, park=below)), event, now)
+    return replace(job, terms=replace(job.terms, park=below))
 
 
 def fence(job: Job, _event: e.Lost, now: Seconds) -> Result:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..broker.idleness import judge
 from ..broker.planning import usage
 from ..broker.world import World
 from ..core.factors import factors
+from ..core.leaving import below_park
 from ..core.model import (
     GPU_MILLI,
     LEAVING,
@@ -157,10 +158,8 @@ class View:
 
     def _told(self, job: Job) -> Job:
         """The same, but without a rung for which there will be no room."""
-        if job.state is not State.DRAINING or not self.world.lacks_room(job):
-            return job
-        park = tuple(rung for rung in job.terms.park if rung[0] is not StageName.PARK)
-        return replace(job, terms=replace(job.terms, park=park))
+        lacks = job.state is State.DRAINING and self.world.lacks_room(job)
+        return below_park(job) if lacks else job
 
     def _why(self, job: Job) -> a.WhyOut | None:
         why = self.world.plan.why.get(job.id) if job.state in WAITING else None

@@ -9,8 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from types import TracebackType
-from typing import Self
 
 from ...core.model import Process, Seconds
 from .course import Course, Step
@@ -94,17 +92,6 @@ class Helper:
             with suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel stays
                 self._child.wait(_REAP_S)
         self._socket = self._child = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _exchange(self, line: bytes, within: Seconds) -> bytes:
         peer = self._socket or self._start()

@@ -14,8 +14,6 @@ from .spec import Spec
 from .watching import Watch
 from .world import FAULTS, Entry, World
 
-"""How much of a node's host memory parked images may take, unless told otherwise."""
-
 
 class SimulatedDevices:
     """Devices that are folders; memory is a number, processes are real."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from typing import Any
 
 from jupyter_gpubroker.core.model import Process
@@ -32,7 +33,7 @@ def walk(helper: Helper, goal: str, *pids: str) -> dict[str, Any]:
     }
 
 
-with Helper(SHORT) as helper:
+with closing(Helper(SHORT)) as helper:
     for line in sys.stdin:
         sys.stdout.write(json.dumps(walk(helper, *line.split())) + "\n")
         sys.stdout.flush()
